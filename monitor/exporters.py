@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from monitor.errors import UserError
-from monitor.sources.decode import numbered
+from monitor.sources.decode import decode_numbered
 from monitor.sources.journal_reader import JournalTail, Sequencer
 from monitor.sources.step_lines import single_events, single_step_lines
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello, Metrics, Note, Span, Step
-from trainhooks.protocol.limits import escaped
+from trainhooks.protocol.limits import escape
 
 # The events in the journals of a run, up to their current ends.
 
@@ -41,10 +41,10 @@ def _in_order(lines: Iterable[bytes]) -> Iterator[Event]:
     """Yield each event once: concatenated journals may repeat events, which producer and number identify."""
     sequencer = Sequencer()
     for line in lines:
-        event = numbered(line)
+        event = decode_numbered(line)
         if isinstance(event, Event):
             yield from single_events(sequencer.push(event))
-    yield from single_events(sequencer.settle())
+    yield from single_events(sequencer.release_waiting())
 
 
 def steps(run: Path) -> Iterator[tuple[Hello | None, Step]]:
@@ -239,7 +239,7 @@ def show_jsonl(run: Path, target: IO[bytes]) -> int:
     count = 0
     for line in lines(run):
         for single in single_step_lines(line):
-            target.write(escaped(single.decode("utf-8", "backslashreplace")).encode() + b"\n")
+            target.write(escape(single.decode("utf-8", "backslashreplace")).encode() + b"\n")
             count += 1
     return count
 

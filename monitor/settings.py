@@ -218,7 +218,7 @@ def _load(source: Path) -> dict[str, Any]:
 
 def _own_text(source: Path) -> str:
     """Return the file's text; refuse one that other users can write, as commands in it run as this user."""
-    with open(source, encoding="utf-8", opener=rundir.at_once) as opened:
+    with open(source, encoding="utf-8", opener=rundir.open_at_once) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{source} is not a regular file")

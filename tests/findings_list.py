@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from monitor.diagnosis import explain
-from monitor.diagnosis.diagnose import NO_FINDING
 from monitor.diagnosis.explain import CODES, FAMILIES
+from monitor.diagnosis.verdict import NO_FINDING
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = f"""# Findings
@@ -22,7 +22,7 @@ def text() -> str:
     """Return the document: a table for each family of findings."""
     lines = [HEAD]
     for family, codes in FAMILIES.items():
-        rows = [f"| `{code}` | {explain.page(code).line} |" for code in codes if code != NO_FINDING]
+        rows = [f"| `{code}` | {explain.read_page(code).line} |" for code in codes if code != NO_FINDING]
         lines += [f"## {family}\n\n| code | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"]
     return "\n".join(lines)
 

@@ -17,10 +17,11 @@ import pytest
 
 from monitor import gpu_lines
 from monitor.diagnosis import explain
-from monitor.diagnosis.diagnose import BY_CODE, NO_FINDING, RULES
+from monitor.diagnosis.diagnose import BY_CODE, RULES
 from monitor.diagnosis.explain import CODES, HEADINGS
 from monitor.diagnosis.rule import Family, Rule, rule
 from monitor.diagnosis.rules import waiting
+from monitor.diagnosis.verdict import NO_FINDING
 from monitor.reports.finding_pages import page_text
 from tests import findings_list
 from trainhooks.protocol import calls
@@ -28,11 +29,13 @@ from trainhooks.protocol import calls
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "monitor" / "diagnosis" / "pages"
 MAX_LINES, MAX_TITLE = 30, 52  # of a page as it is written; beside the longest code on 80 columns
-DISPLAY = re.compile(r"SHOWN|MAX_LINES|MAX_\w*ROWS|MAX_SHAPES|MAX_REASONS|MAX_STEPS|MAX_CHANGES|MAX_PHASES")
+DISPLAY = re.compile(
+    r"MAX_EVENTS|MAX_TESTS|MAX_NOTE_LINES|MAX_\w*ROWS|MAX_SHAPES|MAX_\w+_REASONS|MAX_STEPS|MOST_CHANGES|MAX_GROWN_PHASES"
+)
 
 
 def section(code: str, heading: str, text: str | None = None) -> str:
-    sections = dict(explain.parsed(text).sections if text is not None else explain.page(code).sections)
+    sections = dict(explain.parse_page(text).sections if text is not None else explain.read_page(code).sections)
     return sections[heading]
 
 
@@ -76,8 +79,8 @@ def test_the_list_of_findings_in_the_docs_is_current() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_has_its_sections_in_order(code: str) -> None:
-    text = explain.source(code)
-    page = explain.parsed(text)
+    text = explain.read_page_source(code)
+    page = explain.parse_page(text)
     headings = tuple(heading for heading, _ in page.sections)
     assert (page.code, text.partition(":")[0]) == (code, f"# {code}")
     assert headings in (HEADINGS, HEADINGS[:4])
@@ -90,21 +93,21 @@ def test_a_page_has_its_sections_in_order(code: str) -> None:
 @pytest.mark.parametrize("known", RULES, ids=lambda known: known.code)
 def test_a_page_quotes_the_thresholds_of_its_rule(known: Rule) -> None:
     """Each number in `Detection` comes from a constant, and each constant that the rule's function uses is quoted."""
-    raw = section(known.code, "Detection", explain.source(known.code))
+    raw = section(known.code, "Detection", explain.read_page_source(known.code))
     plain = re.sub(r"\{[^}]*\}|`[^`]*`|\d+th percentile|16 bits", "", raw)
     assert not re.search(r"(?<![A-Za-z0-9])\d", plain), "quote the constant: {diagnosis.rules.module.NAME}"
-    assert "{" not in page_text(explain.page(known.code), 100)
+    assert "{" not in page_text(explain.read_page(known.code), 100)
     module = known.check.__module__.removeprefix("monitor.")
     names = {node.id for node in ast.walk(ast.parse(inspect.getsource(known.check))) if isinstance(node, ast.Name)}
     used = {name for name in names if name.isupper() and not DISPLAY.fullmatch(name) and is_number(module, name)}
     used = {name for name in used if not hasattr(calls, name)}  # what a call does is no threshold
-    missing = used - {name for _, name in explain.quotes(raw)}
+    missing = used - {name for _, name in explain.quoted_constants(raw)}
     assert not missing, f"{known.code}.md does not quote {sorted(missing)}"
 
 
 def is_number(module: str, name: str) -> bool:
     try:
-        explain.quoted(module, name)
+        explain.constant_value(module, name)
     except (AttributeError, TypeError, ValueError):
         return False
     return True
@@ -115,10 +118,10 @@ def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(waiting, "MIN_INPUT_SHARE", 0.125)
     assert "at least 12.5% of step time" in section("input-bound", "Detection")
     text = "{diagnosis.rules.slowdown.MIN_DRIFT:+%} {diagnosis.rules.slowdown.MIN_DRIFT_SECONDS:ms}"
-    assert explain.filled(text) == "20% 1"
+    assert explain.fill_constants(text) == "20% 1"
     text = "{diagnosis.rules.host_limits.MIN_SWAP_GROWTH:MiB}"
     text += " {model.device.throttle_events.LONGER_HOLD_SECONDS[low clocks]}"
-    assert explain.filled(text) == "256 30"
+    assert explain.fill_constants(text) == "256 30"
 
 
 # What the pages say
@@ -142,7 +145,7 @@ def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_pages_correct_misconceptions(code: str, says: str) -> None:
-    text = " ".join(page_text(explain.page(code), 100).split())
+    text = " ".join(page_text(explain.read_page(code), 100).split())
     assert says in text
 
 
@@ -192,7 +195,7 @@ def test_recommended_arguments_exist() -> None:
         assert spec.origin is not None
         for file in files:
             known |= set(re.findall(r"\w+", (Path(spec.origin).parent / file).read_text(encoding="utf-8")))
-    spans = [span for code in CODES for span in re.findall(r"`([^`]*)`", explain.source(code))]
+    spans = [span for code in CODES for span in re.findall(r"`([^`]*)`", explain.read_page_source(code))]
     named = {
         name for span in spans for name in re.findall(r"\b([a-z]+(?:_[a-z0-9]+)*)=|\b([a-z]+(?:_[a-z]+)+)\b", span)
     }
@@ -228,7 +231,7 @@ def test_without_a_code_all_are_listed_with_their_lines() -> None:
     assert told.returncode == 0
     rows = {row[0]: row[1] for line in told.stdout.splitlines() if (row := line.split(maxsplit=1))[1:]}
     for code in CODES:
-        assert rows[code] == explain.page(code).line
+        assert rows[code] == explain.read_page(code).line
     assert max(map(len, told.stdout.splitlines())) <= 80
 
 

@@ -102,7 +102,7 @@ def test_the_configuration_shown_is_accepted(configured: None, monkeypatch: pyte
     assert settings.bounds() == settings.Bounds(0.5, 2.0)
     assert settings.table("alerts") == {"bell": True, "command": "notify-me"}
     documented = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", DOCS))
-    for switch in (frames.VARIABLE, device_lane.VARIABLE, op_inspection.VARIABLE):
+    for switch in (frames.FRAMES_VARIABLE, device_lane.CLOCK_VARIABLE, op_inspection.OPS_VARIABLE):
         assert documented.pop(switch) == "0"
     assert documented.pop(device_sampling.DELAY_VARIABLE) == "1"
     ((name, value),) = documented.items()

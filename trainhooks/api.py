@@ -21,11 +21,11 @@ from typing import (
     TypeVar,
 )
 
-from trainhooks.compiled import items_alone, no_timer, nothing, traced_as
+from trainhooks.compiled import no_timer, plain_items, record_nothing, traced_as
 from trainhooks.device import deferred
-from trainhooks.device.deferred import COUNTED, PLAIN
+from trainhooks.device.deferred import AMOUNT_TYPES, NUMBER_TYPES
 from trainhooks.lane_entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop, host_clock
-from trainhooks.session import device, explicit_steps, here, open_lane, own_lane, started
+from trainhooks.session import device, explicit_steps, here, open_lane, own_lane, started_put
 
 # Flags of code objects; `inspect`, which names them too, takes milliseconds to import.
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
@@ -33,7 +33,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 Timer = ContextManager[None]  # may be entered any number of times
 
 
-def decorated(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
+def decorate(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function` with `timer` around its body.
 
     A coroutine is timed to its end, what it awaits included; a generator only while it computes its next item.
@@ -118,7 +118,7 @@ class _Timed:
     def __enter__(self) -> None:
         raise NotImplementedError
 
-    @traced_as(nothing)
+    @traced_as(record_nothing)
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         try:
             here.put((None, host_clock()))
@@ -126,7 +126,7 @@ class _Timed:
             pass
 
     def __call__(self, function: F) -> F:
-        return decorated(self, function)  # type: ignore[return-value]
+        return decorate(self, function)  # type: ignore[return-value]
 
 
 class Phase(_Timed):
@@ -134,7 +134,7 @@ class Phase(_Timed):
 
     __slots__ = ()
 
-    @traced_as(nothing)
+    @traced_as(record_nothing)
     def __enter__(self) -> None:
         try:
             here.put((self._name, host_clock()))
@@ -157,7 +157,7 @@ def phase(name: str) -> Phase:
     try:
         return _phases[name]
     except (KeyError, TypeError):  # new, or a name that cannot be one
-        return _new_phase(_text(name))
+        return _new_phase(_as_text(name))
 
 
 def _new_phase(name: str) -> Phase:
@@ -167,7 +167,7 @@ def _new_phase(name: str) -> Phase:
     return new
 
 
-def _text(name: Any) -> str:
+def _as_text(name: Any) -> str:
     try:
         return str(name)
     except Exception:  # a foreign __str__ may raise anything
@@ -179,7 +179,7 @@ class Span(_Timed):
 
     __slots__ = ()
 
-    @traced_as(nothing)
+    @traced_as(record_nothing)
     def __enter__(self) -> None:
         try:
             here.put((SPAN, host_clock(), self._name))
@@ -193,7 +193,7 @@ def span(name: str) -> Span:
 
     It is shown while it is open. Inside a step its time is also a phase of that step, of the same name.
     """
-    return Span(_text(name))
+    return Span(_as_text(name))
 
 
 class _Step:
@@ -208,7 +208,7 @@ class _Step:
             put = device.begins(here.lane, self._loop)
         put((STEP, host_clock(), self._loop))
         if deferred.waiting:
-            deferred.poll(put)
+            deferred.put_arrived(put)
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         try:
@@ -217,7 +217,7 @@ class _Step:
         except AttributeError:  # forked inside the step
             pass
         if device.watching:
-            device.left(self._loop)
+            device.loop_left(self._loop)
 
 
 @traced_as(no_timer)
@@ -232,7 +232,7 @@ def step(*, role: Optional[str] = None, stage: Optional[str] = None, epoch: Opti
     return _Step(Loop(role, stage, epoch))
 
 
-@traced_as(items_alone)
+@traced_as(plain_items)
 def steps(
     iterable: Iterable[T],
     *,
@@ -252,7 +252,7 @@ def steps(
         An iterator over the items. The step ends when the next item is asked for, or the loop is left.
     """
     if total is not None:
-        started()((FACTS, {"total_steps": total}))
+        started_put()((FACTS, {"total_steps": total}))
     return _steps(iterable, Loop(role, stage, epoch))
 
 
@@ -270,7 +270,7 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
             else:
                 put((NEXT, host_clock(), loop, number))
             if deferred.waiting:
-                deferred.poll(put)
+                deferred.put_arrived(put)
             try:
                 item = next(items)
             except StopIteration:
@@ -280,10 +280,10 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
     finally:
         put((QUIT, host_clock(), loop))
         if device.watching:
-            device.left(loop)
+            device.loop_left(loop)
 
 
-@traced_as(nothing)
+@traced_as(record_nothing)
 def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
     """Record metrics of the open step, or of the run if no step is open.
 
@@ -294,10 +294,10 @@ def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
             NaN and infinities are kept.
     """
     if values is not None:
-        metrics = _joined(values, metrics)
+        metrics = _merged(values, metrics)
     for value in metrics.values():
-        if type(value) not in PLAIN:
-            metrics = deferred.settled(metrics)
+        if type(value) not in NUMBER_TYPES:
+            metrics = deferred.settle_metrics(metrics)
             if not metrics:
                 return
             break
@@ -307,15 +307,15 @@ def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
         open_lane()((LOG, metrics))
 
 
-def _joined(values: Any, metrics: Dict[str, Any]) -> Dict[str, Any]:
+def _merged(values: Any, metrics: Dict[str, Any]) -> Dict[str, Any]:
     try:
-        return {**{_text(name): value for name, value in dict(values).items()}, **metrics}
+        return {**{_as_text(name): value for name, value in dict(values).items()}, **metrics}
     except Exception:  # an object that is no mapping may raise anything
         _note_once(f"log() takes names with numbers, not a {type(values).__name__}")
         return metrics
 
 
-@traced_as(nothing)
+@traced_as(record_nothing)
 def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, samples: Optional[int] = None) -> None:
     """Add to the work of the open step; the rates (tokens/s, samples/s) come from these.
 
@@ -325,31 +325,31 @@ def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, sam
         padded_tokens: tokens as computed, padding included.
         samples: sequences, images, episodes...
     """
-    if type(tokens) not in COUNTED or type(samples) not in COUNTED or type(padded_tokens) not in COUNTED:
-        tokens, padded_tokens, samples = map(_at_hand, (tokens, padded_tokens, samples))
+    if type(tokens) not in AMOUNT_TYPES or type(samples) not in AMOUNT_TYPES or type(padded_tokens) not in AMOUNT_TYPES:
+        tokens, padded_tokens, samples = map(_host_amount, (tokens, padded_tokens, samples))
     try:
         here.put((COUNT, tokens, padded_tokens, samples))
     except AttributeError:
         open_lane()((COUNT, tokens, padded_tokens, samples))
 
 
-def _at_hand(value: Any) -> Any:
-    amount = deferred.at_hand(value)
+def _host_amount(value: Any) -> Any:
+    amount = deferred.host_value(value)
     if amount is None and value is not None:
         _note_once("count() was given a tensor that is not in host memory, or not one number: it is left out")
     return amount
 
 
-@traced_as(nothing)
+@traced_as(record_nothing)
 def skip(reason: str) -> None:
     """Mark the open step as skipped. Skipped steps are counted by reason and kept out of the baselines."""
-    started()((SKIP, reason))
+    started_put()((SKIP, reason))
 
 
-@traced_as(nothing)
+@traced_as(record_nothing)
 def note(text: str) -> None:
     """Record a line of text that viewers show."""
-    started()((NOTE, host_clock(), text))
+    started_put()((NOTE, host_clock(), text))
 
 
 _noted: Set[str] = set()
@@ -361,7 +361,7 @@ def _note_once(text: str) -> None:
         note(text)
 
 
-@traced_as(nothing)
+@traced_as(record_nothing)
 def init(
     name: Optional[str] = None,
     total_steps: Optional[int] = None,
@@ -376,6 +376,6 @@ def init(
         config: settings, e.g. ``vars(args)``. Values under names that look like secrets are masked.
         start_step: steps done before this process began, for a resumed run.
     """
-    put = started()
+    put = started_put()
     known = {"name": name, "total_steps": total_steps, "config": config, "start_step": start_step}
     put((FACTS, {key: value for key, value in known.items() if value is not None}))

@@ -30,7 +30,7 @@ def traced_as(stand_in: Callable[..., Any]) -> Callable[[F], F]:
     return mark
 
 
-def nothing(*args: Any, **kwargs: Any) -> None:
+def record_nothing(*args: Any, **kwargs: Any) -> None:
     """Stand in for a call that only records."""
 
 
@@ -39,6 +39,6 @@ def no_timer(*args: Any, **kwargs: Any) -> ContextManager[None]:
     return nullcontext()
 
 
-def items_alone(iterable: Any, **kwargs: Any) -> Iterator[Any]:
+def plain_items(iterable: Any, **kwargs: Any) -> Iterator[Any]:
     """Stand in for `steps`."""
     return iter(iterable)

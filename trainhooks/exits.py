@@ -22,7 +22,7 @@ _originals: Dict[str, Callable[..., Any]] = {}  # by name, once they are replace
 _ours: Dict[str, Callable[..., Any]] = {}
 
 
-def watch(part: Part) -> None:
+def watch_exits(part: Part) -> None:
     """Have `part` called before this process, or one forked from it, ends without exit handlers. Once."""
     if _originals:
         return
@@ -30,7 +30,7 @@ def watch(part: Part) -> None:
         original = getattr(os, name, None)
         if original is None:
             continue
-        make = _leaving if name == EXIT else _replacing
+        make = _wrap_exit if name == EXIT else _wrap_exec
         _ours[name] = functools.wraps(original)(make(original, part))
         _originals[name] = original
     for module in filter(None, (sys.modules.get(os.name), os)):  # where they are pickled from, and where they are used
@@ -51,8 +51,8 @@ def _put(module: ModuleType) -> None:
             setattr(module, name, _ours[name])
 
 
-def _leaving(original: Callable[..., Any], part: Part) -> Callable[..., Any]:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+def _wrap_exit(original: Callable[..., Any], part: Part) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             status = args[0] if args else kwargs["status"]
             if isinstance(status, int):  # anything else is an error of the call, and the program goes on
@@ -62,11 +62,11 @@ def _leaving(original: Callable[..., Any], part: Part) -> Callable[..., Any]:
             pass
         return original(*args, **kwargs)
 
-    return ours
+    return wrapper
 
 
-def _replacing(original: Callable[..., Any], part: Part) -> Callable[..., Any]:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+def _wrap_exec(original: Callable[..., Any], part: Part) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             if _can_start(args[0] if args else kwargs["path"]):
                 part(True, None)
@@ -74,7 +74,7 @@ def _replacing(original: Callable[..., Any], part: Part) -> Callable[..., Any]:
             pass
         return original(*args, **kwargs)
 
-    return ours
+    return wrapper
 
 
 def _can_start(path: Any) -> bool:

@@ -115,7 +115,7 @@ class Session:
                 return
             self.started = True
             self.group = cuda.process_group()
-            exits.watch(_part)  # before the thread, which completes it
+            exits.watch_exits(_flush)  # before the thread, which completes it
             try:
                 thread = threading.Thread(target=_record, args=(self,), name="trainhooks", daemon=True)
                 thread.start()
@@ -130,7 +130,7 @@ class Session:
         if os.getpid() != self.pid:
             return
         if deferred.waiting:
-            deferred.poll(started())
+            deferred.put_arrived(started_put())
         device.finish()
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
@@ -144,7 +144,7 @@ class Session:
             if self.writer is not None and self._progress() == before:
                 return
 
-    def part(self, goes_on: bool, error: Optional[BaseException]) -> None:
+    def flush(self, goes_on: bool, error: Optional[BaseException]) -> None:
         """Write what is pending, before the process ends without exit handlers or becomes another program.
 
         Takes no lock: a signal handler may call it at any point, and a thread while the main thread hangs.
@@ -157,7 +157,7 @@ class Session:
         while not (self.over or (goes_on and self.handed_over)) and monotonic_seconds() < until:
             time.sleep(PART_POLL_SECONDS)
 
-    def parted(self) -> bool:
+    def flushed(self) -> bool:
         """For the background thread: note that all is written. Return whether to go on recording."""
         self.handed_over = True
         return self.goes_on
@@ -175,7 +175,7 @@ def _record(session: Session) -> None:
         with _importing:
             from trainhooks.recording.background_writer import BackgroundWriter
 
-            writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, session.parted, device)
+            writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, session.flushed, device)
         writer.open(session.group)
         session.writer = writer
         writer.run()
@@ -190,8 +190,8 @@ here = _Here()
 _session = Session()
 
 
-def _part(goes_on: bool, error: Optional[BaseException]) -> None:
-    _session.part(goes_on, error)  # that of this process: a forked one has another, which may not record
+def _flush(goes_on: bool, error: Optional[BaseException]) -> None:
+    _session.flush(goes_on, error)  # that of this process: a forked one has another, which may not record
 
 
 def _route(lane: Lane, put: Put) -> None:
@@ -229,9 +229,9 @@ def _after_fork() -> None:
     _importing = threading.RLock()
     here.__dict__.clear()  # this thread's, and no other is left
     _session = Session(forked=True)
-    deferred.forget()
-    cuda.forget()
-    gc_pauses.forget()
+    deferred.forget_copies()
+    cuda.forget_captures()
+    gc_pauses.stop_watching()
     device.forget()
 
 
@@ -243,7 +243,7 @@ def _spawned_worker() -> bool:
     return process is not None and process.parent_process() is not None
 
 
-def started() -> Put:
+def started_put() -> Put:
     """Return this thread's `put`, with the background thread running."""
     try:
         put = here.put
@@ -255,12 +255,12 @@ def started() -> Put:
 
 
 def explicit_steps() -> Put:
-    """Return what `started` does, and note that the program marks its steps itself from here on."""
-    put = started()
+    """Return what `started_put` does, and note that the program marks its steps itself from here on."""
+    put = started_put()
     if not _session.explicit:
         _session.explicit = True
         put((CANCEL, host_clock(), AUTOMATIC))
-        device.left(AUTOMATIC)
+        device.loop_left(AUTOMATIC)
         for lane in list(_session.lanes):
             if lane.live is not None:
                 lane.live.stop()
@@ -281,7 +281,7 @@ def own_lane() -> Lane:
         return _session.new_lane()
 
 
-def put_through(put: Put) -> None:
+def route_thread(put: Put) -> None:
     """For `auto`: let what this thread puts go through `put` from here on, the public calls included."""
     here.quiet_put = put
     if hasattr(here, "put"):
@@ -294,7 +294,7 @@ def announce() -> None:
         _session.start()
 
 
-def explicit() -> bool:
+def has_explicit_steps() -> bool:
     """For `auto`: return whether the program marks its steps itself."""
     return _session.explicit
 

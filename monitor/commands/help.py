@@ -28,9 +28,9 @@ def explain(code: str | None) -> None:
         click.echo(list_text(strong), nl=False)
     elif code in pages.CODES:
         width = min(PAGE_WIDTH, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
-        click.echo(page_text(pages.page(code), width, strong), nl=False)
+        click.echo(page_text(pages.read_page(code), width, strong), nl=False)
     else:
-        nearest = pages.nearest(code)
+        nearest = pages.nearest_code(code)
         hint = f"did you mean {nearest}?" if nearest else "`trainmon explain` lists all findings"
         raise UserError(f"no finding called '{clean(code, 60)}'; {hint}")
 

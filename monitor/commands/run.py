@@ -14,7 +14,7 @@ from monitor.commands.full_screen import can_draw
 from monitor.commands.showing import FiniteRange, show, tell_how_to_attach, watching_options
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.rundir import UnsafeDirectory
-from trainhooks.protocol.secrets import masked_config
+from trainhooks.protocol.secrets import mask_config
 
 if TYPE_CHECKING:
     from monitor.alert_options import AlertOptions
@@ -31,7 +31,7 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     for key, equals, _ in pairs:
         if not key or not equals:
             raise click.BadParameter(f"'{key}' is not of the form KEY=VALUE")
-    return {key: str(value) for key, value in masked_config({key: value for key, _, value in pairs}).items()}
+    return {key: str(value) for key, value in mask_config({key: value for key, _, value in pairs}).items()}
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -108,7 +108,7 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
     import json
 
     from monitor.model.comparison.compare import Side
-    from monitor.model.comparison.compare import compare as compared
+    from monitor.model.comparison.compare import compare_runs as compared
     from monitor.reports import comparison
 
     if len(runs) < 2:

@@ -173,9 +173,9 @@ def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
 
 def _compared(paths: list[Path]) -> str:
     """Return comparisons of the runs with the first of them, as text."""
-    from monitor.model.comparison.compare import Side, compare
+    from monitor.model.comparison.compare import Side, compare_runs
     from monitor.reports import comparison
     from monitor.runs.follow import load
 
     first, *others = [Side(view.report, view.step_seconds) for view in map(load, paths)]
-    return "\n".join(comparison.text(compare(first, other)) for other in others)
+    return "\n".join(comparison.text(compare_runs(first, other)) for other in others)

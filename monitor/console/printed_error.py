@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from monitor.units import signal_name
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.protocol.places import Line
-from trainhooks.protocol.secrets import masked
+from trainhooks.protocol.secrets import mask
 
 MAX_LINES_AFTER = 80  # between the error and the end, where a launcher adds its own report
 # Likewise without a launcher: what exit handlers and experiment trackers say. An error before that was survived.
@@ -119,4 +119,4 @@ def _error_text(error: str) -> str:
     """Return the error in one line, without the module of its type and without secrets."""
     kind, colon, message = error.partition(":")
     name = kind.rpartition(".")[2] if re.fullmatch(r"[\w.]+", kind) else kind
-    return clean(masked(f"{name}{colon}{message}"), MAX_ERROR_CHARACTERS)
+    return clean(mask(f"{name}{colon}{message}"), MAX_ERROR_CHARACTERS)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module, resources
 
-from monitor.diagnosis.diagnose import NO_FINDING, RULES
+from monitor.diagnosis.diagnose import RULES
 from monitor.diagnosis.rule import Family
-from monitor.model.comparison.what_if import is_past, without
+from monitor.diagnosis.verdict import NO_FINDING
+from monitor.model.comparison.what_if import is_past, without_finding
 from monitor.model.report import Finding, Report
 from monitor.model.steps.pace import SINCE
 from monitor.units import duration, pace, rough, times
@@ -32,7 +33,7 @@ MIN_SIMILARITY = 0.6  # of difflib: `inputbound` and `recompile` match a code, u
 MIN_LETTERS = 3  # of a word that may match a part of a code
 
 _QUOTED = re.compile(r"\{([a-z_.]+)\.([A-Z_]+)(?:\[([^\]]+)\])?(?::([^}]+))?\}")
-_FORMS: dict[str | None, Callable[[float], str]] = {
+_NUMBER_FORMATS: dict[str | None, Callable[[float], str]] = {
     None: lambda value: f"{value:g}",
     "%": lambda value: f"{100 * value:g}%",
     "+%": lambda value: f"{100 * (value - 1):g}%",  # a ratio as its excess over 1
@@ -51,12 +52,12 @@ class Page:
     sections: tuple[tuple[str, str], ...]
 
 
-def page(code: str) -> Page:
+def read_page(code: str) -> Page:
     """Return the page of one of `CODES`, its thresholds filled in."""
-    return parsed(filled(source(code)))
+    return parse_page(fill_constants(read_page_source(code)))
 
 
-def source(code: str) -> str:
+def read_page_source(code: str) -> str:
     """Return a page as written.
 
     Raises:
@@ -68,7 +69,7 @@ def source(code: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def parsed(text: str) -> Page:
+def parse_page(text: str) -> Page:
     """Return the parts of a page. Of Markdown it knows two levels of headings; all else is text."""
     head, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
     code, _, line = head.removeprefix("# ").partition(": ")
@@ -76,23 +77,23 @@ def parsed(text: str) -> Page:
     return Page(code, line.strip(), tuple((heading.strip(), body.strip()) for heading, _, body in parts))
 
 
-def filled(text: str) -> str:
+def fill_constants(text: str) -> str:
     """Return `text` with the constants that it quotes."""
-    return _QUOTED.sub(lambda match: _FORMS[match[4]](quoted(match[1], match[2], match[3])), text)
+    return _QUOTED.sub(lambda match: _NUMBER_FORMATS[match[4]](constant_value(match[1], match[2], match[3])), text)
 
 
-def quotes(text: str) -> list[tuple[str, str]]:
+def quoted_constants(text: str) -> list[tuple[str, str]]:
     """Return the constants that a page quotes: module below `monitor`, name."""
     return [(match[1], match[2]) for match in _QUOTED.finditer(text)]
 
 
-def quoted(module: str, name: str, key: str | None = None) -> float:
+def constant_value(module: str, name: str, key: str | None = None) -> float:
     """Return a constant of a module below `monitor`; with `key`, one entry of a table."""
     value = getattr(import_module(f"monitor.{module}"), name)
     return float(value if key is None else value[" ".join(key.split())])  # a page may break the line in it
 
 
-def nearest(word: str) -> str | None:
+def nearest_code(word: str) -> str | None:
     """Return the code most similar to `word`; None: none is similar."""
     meant = word.strip().lower().replace("_", "-").replace(" ", "-")
     if meant in CODES:
@@ -106,7 +107,7 @@ def nearest(word: str) -> str | None:
 _CLAUSE_END = re.compile(r"[.;:](?= )|,(?= (?:and|or|but|else) )")
 
 
-def shortened(advice: str, room: int, width: Callable[[str], int] = len) -> str:
+def shorten_advice(advice: str, room: int, width: Callable[[str], int] = len) -> str:
     """Return as many whole clauses of `advice` as fit; empty where not even the first one does.
 
     Args:
@@ -121,7 +122,7 @@ def shortened(advice: str, room: int, width: Callable[[str], int] = len) -> str:
 MIN_GAIN = 1.01  # times as fast: a smaller gain is not shown
 
 
-def gain(recoverable: float | None) -> str:
+def gain_text(recoverable: float | None) -> str:
     """Return how much faster the steps could be without this share of the time since the first: `at most 1.92x`."""
     if recoverable is None or not 0.0 < recoverable < 1.0:
         return ""
@@ -129,18 +130,18 @@ def gain(recoverable: float | None) -> str:
     return f"at most {times(faster)}" if faster >= MIN_GAIN else ""
 
 
-def without_it(report: Report, finding: Finding) -> str | None:
+def gain_line(report: Report, finding: Finding) -> str | None:
     """Return what would remain without a finding, in one line; None where that is unknown.
 
     As `without it: at most 1.48x faster, 3.11 it/s instead of 2.10 it/s since the first step; done about 41 s earlier`.
     """
-    change = without(report, finding)
+    change = without_finding(report, finding)
     if change is None:
         return None
     if is_past(report, finding):
         return f"over: cost at most {duration(change.saved_seconds)}, later steps gain nothing"
     parts = []
-    if most := gain(finding.recoverable):
+    if most := gain_text(finding.recoverable):
         now, then = pace(change.now.steps_per_second), pace(change.then.steps_per_second)
         parts.append(f"{most} faster, {then} instead of {now} {SINCE}")
     now_left, then_left = change.now.eta_seconds, change.then.eta_seconds

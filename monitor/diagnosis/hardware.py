@@ -5,15 +5,15 @@ from __future__ import annotations
 from statistics import median
 
 from monitor.diagnosis.rule import Evidence
-from monitor.model.compute.mfu import OFF, matmul_precision
+from monitor.model.compute.mfu import NOT_MIXED, matmul_precision
 from monitor.model.compute.peaks import Peak, peak_of
-from monitor.model.state import MACHINE, ours
+from monitor.model.state import MACHINE, used_gpus
 from trainhooks.protocol.events import Gpu, Host
 
-READINGS = 30  # one a second, before a share of them is used
+MIN_READINGS = 30  # one a second, before a share of them is used
 
 
-def place(evidence: Evidence) -> str | None:
+def model_device(evidence: Evidence) -> str | None:
     """Return where the trained parameters are: `cpu`, `cuda`...; None where unknown."""
     device = evidence.facts.optimizer.device
     if device is not None and not (device == "cpu" and evidence.state.devices):  # states may be offloaded
@@ -21,20 +21,20 @@ def place(evidence: Evidence) -> str | None:
     return "cuda" if evidence.state.devices else None
 
 
-def cards(evidence: Evidence) -> list[Gpu]:
+def gpus(evidence: Evidence) -> list[Gpu]:
     """Return the newest readings of the GPUs that the run uses; none where these are unknown."""
     newest = [readings[-1] for readings in evidence.state.gpus.values()]
-    used = ours(evidence.state)
+    used = used_gpus(evidence.state)
     if used is not None:
         newest = [card for card in newest if card.uuid in used]
-    elif len(newest) > 1 or place(evidence) != "cuda":
+    elif len(newest) > 1 or model_device(evidence) != "cuda":
         return []
     return sorted(newest, key=lambda card: card.index)
 
 
-def peak(evidence: Evidence) -> tuple[str, Peak] | None:
+def gpu_peak(evidence: Evidence) -> tuple[str, Peak] | None:
     """Return name and peaks of the run's GPUs, where all of them are of one listed kind."""
-    names = {card.name for card in cards(evidence)}
+    names = {card.name for card in gpus(evidence)}
     name = names.pop() if len(names) == 1 else None
     peaks = peak_of(name)
     return (name, peaks) if name is not None and peaks is not None else None
@@ -46,10 +46,10 @@ def computing_share(evidence: Evidence) -> float | None:
     By SM activity where the driver has it: a GPU may be called busy all the time for kernels of microseconds.
     """
     device = evidence.device
-    return device.sm_active if device is not None and device.sm_active is not None else busy(evidence)
+    return device.sm_active if device is not None and device.sm_active is not None else busy_share(evidence)
 
 
-def busy(evidence: Evidence) -> float | None:
+def busy_share(evidence: Evidence) -> float | None:
     """Return the share of time in steps in which the run's GPUs ran something; None where unknown.
 
     By the driver, which rounds it up: a second in which one short kernel after the other runs counts as busy.
@@ -70,13 +70,13 @@ def gpu_memory(evidence: Evidence) -> tuple[float, float] | None:
         return allocator.peak_allocated, allocator.total
     rows = [
         (trend.highest, card.memory_total)
-        for card in cards(evidence)
+        for card in gpus(evidence)
         if (trend := evidence.state.memory.get(card.uuid)) is not None and trend.highest and card.memory_total
     ]
     return max(rows, key=lambda row: row[0] / row[1]) if rows else None
 
 
-def host_limit(reading: Host) -> tuple[int, int] | None:
+def host_memory(reading: Host) -> tuple[int, int] | None:
     """Return memory in use and its limit: of the training's cgroup where that has a limit, else of the host.
 
     What counts towards a cgroup's limit holds files that can be dropped, and what processes hold counts shared pages
@@ -90,42 +90,42 @@ def host_limit(reading: Host) -> tuple[int, int] | None:
     return None
 
 
-def free_memory(evidence: Evidence) -> tuple[float, float, str] | None:
+def model_memory(evidence: Evidence) -> tuple[float, float, str] | None:
     """Return peak and total bytes of the memory that holds the model, and its name; None where unknown."""
-    where = place(evidence)
+    where = model_device(evidence)
     if where == "cuda":
         memory = gpu_memory(evidence)
         return (*memory, "GPU memory") if memory is not None else None
     trend = evidence.state.memory.get(MACHINE)
-    limits = [pair for reading in evidence.state.host if (pair := host_limit(reading)) is not None]
-    if where != "cpu" or len(limits) < READINGS or trend is None:
+    limits = [pair for reading in evidence.state.host if (pair := host_memory(reading)) is not None]
+    if where != "cpu" or len(limits) < MIN_READINGS or trend is None:
         return None
     used, limit = max(limits)
     return max(used, trend.highest), limit, "host memory"
 
 
-def mixed(evidence: Evidence) -> bool | None:
+def is_mixed(evidence: Evidence) -> bool | None:
     """Return whether it computes in mixed precision; None where unknown."""
     facts, config = evidence.facts, evidence.facts.config
     settings = (facts.autocast, facts.accelerate.mixed_precision, config.precision)
-    if config.bf16 or config.fp16 or any(setting is not None and setting not in OFF for setting in settings):
+    if config.bf16 or config.fp16 or any(setting is not None and setting not in NOT_MIXED for setting in settings):
         return True
     return False if facts.autocast == "off" else None
 
 
-def full_precision(evidence: Evidence) -> bool:
+def is_fp32(evidence: Evidence) -> bool:
     """Return whether all parameters are fp32 and matrix products use them as they are."""
     dtypes = {*evidence.facts.optimizer.dtypes, *evidence.facts.model.dtypes}
-    return dtypes == {"float32"} and mixed(evidence) is False
+    return dtypes == {"float32"} and is_mixed(evidence) is False
 
 
-def tf32(evidence: Evidence) -> bool | None:
+def allows_tf32(evidence: Evidence) -> bool | None:
     """Return whether fp32 matrix products may run as TF32; None where unknown."""
     precision = matmul_precision(evidence.facts)
     return precision != "highest" if precision is not None else None
 
 
-def calls_a_step(evidence: Evidence) -> float:
+def calls_per_step(evidence: Evidence) -> float:
     """Return the calls of the model per step; one where unknown.
 
     By the framework's setting; else by the samples of a step and those of the call that was watched.
@@ -134,19 +134,19 @@ def calls_a_step(evidence: Evidence) -> float:
     calls = 0.0
     if pace.samples and pace.steps and batch:
         calls = pace.samples / pace.steps / batch
-    return max(batches_a_step(evidence), float(round(calls)))
+    return max(batches_per_step(evidence), float(round(calls)))
 
 
-def batches_a_step(evidence: Evidence) -> float:
+def batches_per_step(evidence: Evidence) -> float:
     """Return the loader's batches per step, by the framework's setting for accumulation; one where there is none."""
     config = evidence.facts.config
     settings = (config.accumulate_grad_batches, config.gradient_accumulation_steps)
     return next((float(batches) for batches in settings if batches is not None and batches > 1), 1.0)
 
 
-def computing(evidence: Evidence) -> float:
+def computing_seconds(evidence: Evidence) -> float:
     """Return the seconds in which the model is computed: forward, backward and phases that hold both."""
-    return evidence.named("forward", "backward", "training")
+    return evidence.named_seconds("forward", "backward", "training")
 
 
 def scheduled_share(evidence: Evidence) -> float:

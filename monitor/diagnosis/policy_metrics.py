@@ -17,18 +17,18 @@ from statistics import StatisticsError, correlation, median
 from typing import NamedTuple
 
 from monitor.diagnosis.rule import Evidence
-from monitor.diagnosis.rules.learning_signals import MIN_LONG_SECONDS, MIN_LONG_VALUES
-from monitor.model.ranks.concurrent_roles import STALENESS
+from monitor.diagnosis.rules.learning_signals import MIN_LONG_RUN, MIN_LONG_VALUES
+from monitor.model.ranks.concurrent_roles import STALENESS_NAMES
 from monitor.model.steps.growth import MIN_POINTS, SIGMAS, slope
 from monitor.model.steps.series import Column
 
 # A third of them is ten: the median of ten is not moved by the noise of one batch of prompts.
 MIN_VALUES = 30
 MIN_PART = 3  # values in a part of the run that is judged by its median
-RECENT = 2 / 3  # of the run, from which on it counts as what the run does now; a signal that ended before is old
-SAME_WAY = 1.0  # standard errors: in doubt a reward does rise, so that nobody is warned of a run that learns
-MOSTLY = 0.75  # of the recent values, for what holds all along: one value in four may be a batch of other prompts
-RISEN = 0.1  # of its range, by which a reward that rose differs from noise
+RECENT_PART = 2 / 3  # of the run, from which on it counts as what the run does now; a signal that ended before is old
+RISE_SIGMAS = 1.0  # standard errors: in doubt a reward does rise, so that nobody is warned of a run that learns
+MOST_VALUES = 0.75  # of the recent values, for what holds all along: one value in four may be a batch of other prompts
+MIN_RISE = 0.1  # of its range, by which a reward that rose differs from noise
 
 
 class Quantity(Enum):
@@ -115,7 +115,7 @@ _TAILS: dict[Quantity, tuple[str, ...]] = {
         r"sampling/importance_sampling_ratio/mean|importance_(?:sampling_)?ratio(?:[_/]mean)?",
         r"(?:(?:mean|avg)_)?ratio(?:[_/]mean)?",  # of the policies before and after an update; its mean is 1 as well
     ),
-    Quantity.STALENESS: (STALENESS,),
+    Quantity.STALENESS: (STALENESS_NAMES,),
     Quantity.EPISODES: (r"ep_len_mean|episod(?:e|ic)_length(?:_mean)?|episodes|env_steps",),
 }
 
@@ -143,7 +143,7 @@ class Meaning(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def meaning(name: str) -> Meaning | None:
+def metric_meaning(name: str) -> Meaning | None:
     """Return what a metric of this name is about; None where that is nothing known."""
     for quantity, rank, pattern in _PATTERNS:
         if match := pattern.fullmatch(name):
@@ -163,9 +163,9 @@ class Signal:
     most: float
     detail: str = ""
 
-    def enough(self, evidence: Evidence) -> bool:
+    def has_values(self, evidence: Evidence) -> bool:
         """Return whether there are values for a judgment: many, or some of long steps."""
-        is_long = evidence.report.wall.stepping >= MIN_LONG_SECONDS
+        is_long = evidence.report.wall.stepping >= MIN_LONG_RUN
         return self.count >= (MIN_LONG_VALUES if is_long else MIN_VALUES) and len(self.recent) >= MIN_PART
 
     @property
@@ -181,7 +181,7 @@ class Signal:
 
     @property
     def recent(self) -> list[float]:
-        return self.values(RECENT)
+        return self.values(RECENT_PART)
 
     @property
     def level(self) -> float:
@@ -200,14 +200,14 @@ class Signal:
     def falls(self, begin: float = 0.0, sigmas: float = SIGMAS) -> bool:
         return _rises([(x, -y) for x, y in self._since(begin)], sigmas)
 
-    def stays(self) -> bool:
+    def never_rises(self) -> bool:
         """Return whether it shows no rise at all: neither a trend, in doubt, nor a last third above the first one."""
-        return not self.rises(sigmas=SAME_WAY) and self.level <= median(self.values(0.0, 1.0 - RECENT))
+        return not self.rises(sigmas=RISE_SIGMAS) and self.level <= median(self.values(0.0, 1.0 - RECENT_PART))
 
-    def mostly(self, low: float = -math.inf, high: float = math.inf) -> bool:
+    def mostly_in(self, low: float = -math.inf, high: float = math.inf) -> bool:
         """Return whether most of the recent values lie in this range."""
         recent = self.recent
-        return sum(low <= value <= high for value in recent) >= MOSTLY * len(recent)
+        return sum(low <= value <= high for value in recent) >= MOST_VALUES * len(recent)
 
     def _since(self, begin: float) -> Sequence[tuple[float, float]]:
         first, last = self.points[0][0], self.points[-1][0]
@@ -220,13 +220,13 @@ def _rises(points: Sequence[tuple[float, float]], sigmas: float) -> bool:
     return found is not None and found.rises
 
 
-def mirrored(row: Signal) -> Signal:
+def complement(row: Signal) -> Signal:
     """Return a share as that of the rest."""
     points = [(x, 1.0 - y) for x, y in row.points]
     return Signal(row.name, points, row.count, 1.0 - row.most, 1.0 - row.least, f"{row.detail} failed")
 
 
-def signal(name: str, column: Column, detail: str = "") -> Signal:
+def signal_of(name: str, column: Column, detail: str = "") -> Signal:
     """Return a metric as a signal; without any finite value it has no points."""
     curve = column.curve()
     points = [(x, y) for x, y in zip(curve.x, curve.mean, strict=True) if math.isfinite(y)]
@@ -247,34 +247,34 @@ class Policy:
     printed: frozenset[str] = frozenset()
     names: dict[Quantity, list[tuple[int, str, str]]] = field(default_factory=dict)
 
-    def of(self, *quantities: Quantity) -> list[Signal]:
+    def signals(self, *quantities: Quantity) -> list[Signal]:
         """Return the signals of these quantities that go on until now, the leading one first."""
         rows = [row for quantity in quantities for row in sorted(self.names.get(quantity, ()), key=lambda row: row[0])]
         newest = {True: 0, False: 0}
-        for name in self._all():
+        for name in self._metric_names():
             is_printed = name in self.printed
             newest[is_printed] = max(newest[is_printed], self.columns[name].settled().newest)
-        found = [signal(name, self.columns[name], detail) for _, name, detail in rows]
+        found = [signal_of(name, self.columns[name], detail) for _, name, detail in rows]
         return [
             row
             for row in found
-            if row.points and self.columns[row.name].newest >= RECENT * newest[row.name in self.printed]
+            if row.points and self.columns[row.name].newest >= RECENT_PART * newest[row.name in self.printed]
         ]
 
-    def first(self, quantity: Quantity) -> Signal | None:
-        return next(iter(self.of(quantity)), None)
+    def first_signal(self, quantity: Quantity) -> Signal | None:
+        return next(iter(self.signals(quantity)), None)
 
     @property
     def reward(self) -> Signal | None:
-        return self.first(Quantity.REWARD)
+        return self.first_signal(Quantity.REWARD)
 
-    def _all(self) -> list[str]:
+    def _metric_names(self) -> list[str]:
         return [name for rows in self.names.values() for _, name, _ in rows]
 
     @property
-    def acts(self) -> bool:
+    def is_acting(self) -> bool:
         """Return whether it acts in an environment instead of writing completions."""
-        return Quantity.EPISODES in self.names or any("ep_rew" in n or "episod" in n for n in self._all())
+        return Quantity.EPISODES in self.names or any("ep_rew" in n or "episod" in n for n in self._metric_names())
 
 
 def policies(evidence: Evidence) -> list[Policy]:
@@ -284,7 +284,7 @@ def policies(evidence: Evidence) -> list[Policy]:
     printed = frozenset(name for name, column in columns.items() if column is theirs.get(name))
     found: dict[str, Policy] = {}
     for name, column in columns.items():
-        known = meaning(name)
+        known = metric_meaning(name)
         if known is not None and (column.values or column.count):
             policy = found.setdefault(known.role, Policy(known.role, columns, printed))
             policy.names.setdefault(known.quantity, []).append((known.rank, name, known.detail))
@@ -293,14 +293,14 @@ def policies(evidence: Evidence) -> list[Policy]:
     return rows if evidence.report.throughput.collected.is_any or not all(map(_OF_OTHERS.fullmatch, names)) else []
 
 
-def is_unit(reward: Signal) -> bool:
+def is_zero_one(reward: Signal) -> bool:
     """Return whether a reward looks like one from 0 to 1, so that its bound is known."""
     return reward.is_share
 
 
 def has_risen(reward: Signal) -> bool:
     """Return whether a reward is clearly above its start now."""
-    return reward.level - reward.start > RISEN * (reward.most - reward.least)
+    return reward.level - reward.start > MIN_RISE * (reward.most - reward.least)
 
 
 # How two signals move together: their changes from one value to the next, so that two trends alone do not count.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from monitor.model.comparison.compare import Side
 from monitor.model.device.device_report import Device
-from monitor.model.device.throttle_events import MAX_MISSED
+from monitor.model.device.throttle_events import MAX_MISSED_READINGS
 from monitor.model.device.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
 from monitor.model.report import Finding, PhaseRow, Report
 from monitor.model.state import RunState
@@ -28,7 +28,7 @@ from trainhooks.protocol.places import Place
 MIN_STEPS = 20  # for rules about every step: a reliable median after the warm-up
 # Stack samples: with a dozen, a place that takes 10% of the time is in half of them in only one of 2,000 runs.
 MIN_STACK_SAMPLES = 12
-MIN_PLACE_SHARE, MAX_PLACES = 0.1, 3  # of the samples, for a place to be named; and how many are
+MIN_PLACE_SHARE, MAX_PLACE_LINES = 0.1, 3  # of the samples, for a place to be named; and how many are
 # Limits on the number of steps are meant for short ones. Of steps that take seconds a few show as much: without the
 # first three, the others have to fill this many seconds.
 MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 5.0
@@ -43,14 +43,14 @@ class Evidence:
     state: RunState
     report: Report
     open: OpenWork
-    before: Side | None = None
+    previous: Side | None = None
 
     @property
     def steps(self) -> int:
         """Return the number of steps of the leading rank that were recorded."""
         return self.state.main.step_seconds.settled().count
 
-    def enough(self, steps: int = MIN_STEPS) -> bool:
+    def has_steps(self, steps: int = MIN_STEPS) -> bool:
         """Return whether so many steps were recorded, or a few long ones."""
         if self.steps >= steps:
             return True
@@ -59,9 +59,9 @@ class Evidence:
             return False
         return wall.last_step - wall.warm >= MIN_LONG_SECONDS
 
-    def enough_of(self, count: int) -> bool:
+    def is_often(self, count: int) -> bool:
         """Return whether so many steps showed something: `MIN_STEPS`, or most of a few long ones."""
-        return count >= MIN_STEPS or (2 * count >= self.steps and self.enough())
+        return count >= MIN_STEPS or (2 * count >= self.steps and self.has_steps())
 
     @property
     def is_running(self) -> bool:
@@ -89,7 +89,7 @@ class Evidence:
         return self.device is not None and (not self.report.phases or self.report.phases[0].clock != "cuda")
 
     @property
-    def idle_most(self) -> float | None:
+    def max_idle(self) -> float | None:
         """Return the share of step time in which the GPU was idle, at most; None where unknown.
 
         Without a GPU it is all of it: the host computes, and what it waits for is not computed.
@@ -99,7 +99,7 @@ class Evidence:
         return None if self.device.gain_limit is None else 1.0 - 1.0 / self.device.gain_limit
 
     @property
-    def idle_least(self) -> float:
+    def min_idle(self) -> float:
         """Return the share of step time in which the GPU was certainly idle; 0 where unknown."""
         most = self.device.busy_most if self.device is not None else None
         return 0.0 if most is None else 1.0 - most
@@ -110,28 +110,26 @@ class Evidence:
     @property
     def loop_share(self) -> float:
         """Return the time since the first step as a share of the elapsed time; 0 where unknown."""
-        return self.of_wall(self.report.wall.stepping)
+        return self.wall_part(self.report.wall.stepping)
 
-    def of_wall(self, seconds: float) -> float:
+    def wall_part(self, seconds: float) -> float:
         """Return `seconds` as a share of the elapsed time; 0 where that is unknown."""
         return seconds / self.report.wall.total if self.report.wall.total else 0.0
 
-    def of_loop(self, seconds: float) -> float:
+    def loop_part(self, seconds: float) -> float:
         """Return `seconds` as a share of the time since the first step: start-up makes no habit smaller."""
         return seconds / self.report.wall.stepping if self.report.wall.stepping else 0.0
 
-    def named(self, *names: str) -> float:
+    def named_seconds(self, *names: str) -> float:
         """Return the seconds in phases and spans of these names, in steps and outside of them, without one-offs."""
         in_steps = sum(row.recurring for row in self.report.phases if row.name in names)
         return in_steps + sum(seconds for name, seconds in self.report.wall.in_loop.items() if name in names)
 
     @property
-    def between(self) -> float:
+    def between_steps(self) -> float:
         """Return the seconds outside all steps and spans, without one-offs."""
         once = sum(once_in(self.state.main.gaps.settled().quantiles, ()))
         return max(0.0, self.report.wall.between_steps - once)
-
-    # Facts of the program and its framework
 
     @property
     def facts(self) -> RunFacts:
@@ -140,7 +138,7 @@ class Evidence:
     def setting(self, *names: str) -> tuple[str, Any] | None:
         """Return name and value of the first of these settings in the facts, at whatever depth."""
         for name in names:
-            value = _search(self.facts.table, name)
+            value = _find_setting(self.facts.table, name)
             if value is not None:
                 return name, value
         return None
@@ -155,13 +153,9 @@ class Evidence:
         setting = self.setting(*names)
         return f" ({setting[0]}={setting[1]} now)" if setting is not None else ""
 
-    # Host readings
-
     def host_values(self, name: str) -> list[float]:
         """Return one field of the host readings, in order of time, where it is known."""
         return [value for reading in self.state.host if (value := getattr(reading, name)) is not None]
-
-    # Stack samples
 
     def stack_samples(self, *phases: str) -> dict[Place, int]:
         """Return the number of stack samples by place while one of these phases was open; empty on few samples."""
@@ -185,41 +179,41 @@ class Evidence:
         for (_, place), seconds in samples.items():
             line = f"{place}: {place.activity}" if place.activity else str(place)
             lines[line] = lines.get(line, 0.0) + seconds
-        most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACES]
+        most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACE_LINES]
         return [f"{share(spent / total)} of it at {line}" for line, spent in most if spent >= MIN_PLACE_SHARE * total]
 
     def unnamed_places(self) -> list[str]:
         """Return the largest parts of the time in no phase, a line each; none on few samples."""
-        unnamed = self.report.unnamed
-        return [] if unnamed is None else [part.text() for part in unnamed.parts if part.place is not None][:MAX_PLACES]
+        parts = self.report.unnamed.parts if self.report.unnamed is not None else []
+        return [part.text() for part in parts if part.place is not None][:MAX_PLACE_LINES]
 
 
-def _search(table: dict[str, Any], name: str, depth: int = 3) -> Any:
+def _find_setting(table: dict[str, Any], name: str, depth: int = 3) -> Any:
     if name in table:
         return table[name]
     if depth > 0:
         for value in table.values():
-            if isinstance(value, dict) and (setting := _search(value, name, depth - 1)) is not None:
+            if isinstance(value, dict) and (setting := _find_setting(value, name, depth - 1)) is not None:
                 return setting
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuEvidence:
-    """The evidence for rules about GPU hardware. `ours` is as in `gpu_evidence`."""
+    """The evidence for rules about GPU hardware. `used_gpus` is as in `gpu_evidence`."""
 
     throttles: Throttles
     episodes: list[ThrottleEvent]
     wall: float | None  # elapsed seconds of the run
-    ours: Collection[str] | None = None
+    used_gpus: Collection[str] | None = None
     first_step: float | None = None  # when it began, on the run's clock
 
     def watches(self) -> list[GpuWatch]:
         """Return the GPUs that count, by index."""
-        known = [watch for watch in self.throttles.gpus.values() if self.ours is None or watch.uuid in self.ours]
-        return sorted(known, key=lambda watch: watch.index)
+        watches, used = self.throttles.gpus.values(), self.used_gpus
+        return sorted((each for each in watches if used is None or each.uuid in used), key=lambda each: each.index)
 
-    def of(self, code: str) -> list[ThrottleEvent]:
+    def events_of(self, code: str) -> list[ThrottleEvent]:
         """Return the throttle events behind this finding: open ones first, then by cost."""
         rows = [row for row in self.episodes if row.code == code]
         return sorted(rows, key=lambda row: (row.last_seen is not None, -(lost_seconds(row) or 0.0), -row.seconds))
@@ -227,7 +221,7 @@ class GpuEvidence:
     def is_visible(self, row: ThrottleEvent) -> bool:
         """Return whether the newest readings of its GPU show the event; an open one may have ended just now."""
         episode = self.throttles.gpus[row.uuid].episodes.watched.get(row.reason)
-        return episode is not None and episode.start == row.start and episode.missed < MAX_MISSED
+        return episode is not None and episode.start == row.start and episode.missed < MAX_MISSED_READINGS
 
 
 def gpu_evidence(
@@ -235,7 +229,7 @@ def gpu_evidence(
     timelines: Timelines,
     wall: float | None,
     over: bool = False,
-    ours: Collection[str] | None = None,
+    used_gpus: Collection[str] | None = None,
     first_step: float | None = None,
 ) -> GpuEvidence:
     """Return the evidence at this moment.
@@ -243,10 +237,10 @@ def gpu_evidence(
     Args:
         wall: elapsed seconds of the run, where known.
         over: whether the run has ended.
-        ours: UUIDs of the GPUs that the run uses; None where that is unknown: then all count.
+        used_gpus: UUIDs of the GPUs that the run uses; None where that is unknown: then all count.
         first_step: when it began; None before it.
     """
-    return GpuEvidence(throttles, throttle_events(throttles, timelines, over, ours), wall, ours, first_step)
+    return GpuEvidence(throttles, throttle_events(throttles, timelines, over, used_gpus), wall, used_gpus, first_step)
 
 
 def lost_seconds(row: ThrottleEvent) -> float | None:
@@ -262,7 +256,7 @@ def lost_seconds(row: ThrottleEvent) -> float | None:
 
 # Of two findings of the same severity the lower priority comes first; rules say why theirs is not this one.
 DEFAULT_PRIORITY = 10
-MOST = 0.5  # of a symptom's cost: findings that together cost this much of it explain it
+MOST_COST = 0.5  # of a symptom's cost: findings that together cost this much of it explain it
 
 
 class Family(Enum):
@@ -290,7 +284,7 @@ class Suppress:
         same_culprit: only findings that point at the same phase as the rule's own.
         only_info: only findings of severity info.
         if_info: also where the rule's own finding is of severity info.
-        if_most: only where all findings that suppress it on this condition cost `MOST` of it together.
+        if_most: only where all findings that suppress it on this condition cost `MOST_COST` of it together.
         if_shown: only where no other finding suppresses the rule's own.
     """
 

@@ -15,31 +15,31 @@ from monitor.units import duration, share
 from trainhooks.protocol.facts import Compile
 
 MAX_SUGGESTIONS = 6  # nobody tries a longer list
-MIN_BUSY = 0.30  # of the time in which the GPU runs something; below, no faster kernel helps
-MIN_CHECKPOINTING_ROOM = 0.25  # of the memory free: with less, activations may not fit
-MIN_BATCH_ROOM = 0.40  # likewise, for twice the activations
-MIN_OPTIMIZER_SHARE = 0.03  # of step time
+MIN_BUSY_SHARE = 0.30  # of the time in which the GPU runs something; below, no faster kernel helps
+MIN_FREE_FOR_ACTIVATIONS = 0.25  # of the memory free: with less, activations may not fit
+MIN_FREE_FOR_BATCH = 0.40  # likewise, for twice the activations
+MIN_OPTIMIZER_PART = 0.03  # of step time
 MIN_WALL_SHARE = 0.01  # of the elapsed time in checkpoints or logging; more than a few percent is a finding
 MIN_COMPILE_SECONDS = 600.0  # still to come: compiling a model takes a minute or two
-MIN_PADDING_SHARE = 0.15  # of the positions; more than twice that is a finding
-MIN_LIMIT_SHARE = 0.99  # of the length limit that every batch has: it is padded to the limit
+MIN_PADDING_PART = 0.15  # of the positions; more than twice that is a finding
+MIN_LENGTH_PART = 0.99  # of the length limit that every batch has: it is padded to the limit
 
 Ranked = tuple[float, Suggestion]  # a rough possible gain as a share of the time, for the order only
 
 
-def to_try(evidence: Evidence, findings: list[Finding]) -> list[Suggestion]:
+def suggest(evidence: Evidence, findings: list[Finding]) -> list[Suggestion]:
     """Return the suggestions, the most promising first, without those that a finding already makes."""
-    if not evidence.enough() or evidence.report.run.source != "hooks":
+    if not evidence.has_steps() or evidence.report.run.source != "hooks":
         return []
     codes = {finding.code for finding in findings}
     rows = [row for make, beside in _TRIALS if not codes & set(beside) and (row := make(evidence)) is not None]
     rows.sort(key=lambda row: -row[0])
-    return [*(suggestion for _, suggestion in rows), *_ignored(evidence)][:MAX_SUGGESTIONS]
+    return [*(suggestion for _, suggestion in rows), *_ignored_settings(evidence)][:MAX_SUGGESTIONS]
 
 
 def _precision(evidence: Evidence) -> Ranked | None:
-    known, busy = hardware.peak(evidence), hardware.busy(evidence)
-    if known is None or busy is None or busy < MIN_BUSY or not hardware.full_precision(evidence):
+    known, busy = hardware.gpu_peak(evidence), hardware.busy_share(evidence)
+    if known is None or busy is None or busy < MIN_BUSY_SHARE or not hardware.is_fp32(evidence):
         return None
     name, peak = known
     half = "bf16" if peak.bf16 else "fp16" if peak.fp16 else None
@@ -51,26 +51,26 @@ def _precision(evidence: Evidence) -> Ranked | None:
 
 
 def _checkpointing(evidence: Evidence) -> Ranked | None:
-    free = _free(evidence, MIN_CHECKPOINTING_ROOM)
+    free = _free_memory_line(evidence, MIN_FREE_FOR_ACTIVATIONS)
     if not memory.has_checkpointing(evidence) or free is None:
         return None
     text = "gradient_checkpointing=False: a fifth to a third less time per step"
     return 0.2, Suggestion(text, "activations of all layers are kept", free)
 
 
-def _free(evidence: Evidence, min_share: float) -> str | None:
+def _free_memory_line(evidence: Evidence, min_share: float) -> str | None:
     """Return a line on how much memory was never used, where that is at least this share of it."""
-    memory = hardware.free_memory(evidence)
+    memory = hardware.model_memory(evidence)
     if memory is None or 1 - memory[0] / memory[1] < min_share:
         return None
     return f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used"
 
 
 def _batch(evidence: Evidence) -> Ranked | None:
-    free, busy = _free(evidence, MIN_BATCH_ROOM), hardware.busy(evidence)
+    free, busy = _free_memory_line(evidence, MIN_FREE_FOR_BATCH), hardware.busy_share(evidence)
     batch = evidence.count_setting("per_device_train_batch_size", "batch_size")
     steps = evidence.count_setting("gradient_accumulation_steps", "accumulate_grad_batches")
-    if hardware.place(evidence) != "cuda" or free is None or batch is None or not batch[1]:
+    if hardware.model_device(evidence) != "cuda" or free is None or batch is None or not batch[1]:
         return None
     text = f"{batch[0]}={batch[1]} → {2 * batch[1]}"
     if steps is not None and steps[1] > 1:
@@ -81,8 +81,8 @@ def _batch(evidence: Evidence) -> Ranked | None:
 
 
 def _optimizer(evidence: Evidence) -> Ranked | None:
-    row, facts, place = evidence.phase("optimizer"), evidence.facts.optimizer, hardware.place(evidence)
-    if row is None or row.share < MIN_OPTIMIZER_SHARE or facts.fused is True or facts.fused is None:
+    row, facts, place = evidence.phase("optimizer"), evidence.facts.optimizer, hardware.model_device(evidence)
+    if row is None or row.share < MIN_OPTIMIZER_PART or facts.fused is True or facts.fused is None:
         return None
     kind, tensors = facts.kind, facts.tensors
     if tensors is None or tensors < kernels.MIN_TENSORS or kind not in kernels.HAS_FUSED:
@@ -94,10 +94,10 @@ def _optimizer(evidence: Evidence) -> Ranked | None:
 
 
 def _compile(evidence: Evidence) -> Ranked | None:
-    eta, busy = evidence.report.progress.eta_seconds, hardware.busy(evidence)
+    eta, busy = evidence.report.progress.eta_seconds, hardware.busy_share(evidence)
     if evidence.facts.compile != Compile() or evidence.facts.config.torch_compile:
         return None
-    if eta is None or eta < MIN_COMPILE_SECONDS or busy is None or busy < MIN_BUSY:
+    if eta is None or eta < MIN_COMPILE_SECONDS or busy is None or busy < MIN_BUSY_SHARE:
         return None
     transformers = evidence.facts.framework == "transformers"
     text = "torch_compile=True" if transformers else "torch.compile(model)"
@@ -106,7 +106,7 @@ def _compile(evidence: Evidence) -> Ranked | None:
 
 
 def _frequency(evidence: Evidence, name: str, settings: tuple[str, ...]) -> Ranked | None:
-    lost = evidence.of_wall(evidence.named(name))
+    lost = evidence.wall_part(evidence.named_seconds(name))
     if lost < MIN_WALL_SHARE:
         return None
     setting = evidence.setting(*settings)
@@ -124,15 +124,15 @@ def _logging(evidence: Evidence) -> Ranked | None:
 
 def _grouping(evidence: Evidence) -> Ranked | None:
     main = evidence.state.main
-    if not evidence.enough_of(main.padded_steps) or not main.padded_tokens:
+    if not evidence.is_often(main.padded_steps) or not main.padded_tokens:
         return None
     waste = 1 - main.unpadded_tokens / main.padded_tokens
-    if waste < MIN_PADDING_SHARE:
+    if waste < MIN_PADDING_PART:
         return None
     limit, longest = evidence.count_setting("max_length", "max_seq_length"), main.lengths.longest
     because = f"{share(waste)} of the positions are padding"
     typical = main.lengths.typical() or 0.0
-    if limit is not None and limit[1] and typical >= MIN_LIMIT_SHARE * limit[1] and longest <= limit[1]:
+    if limit is not None and limit[1] and typical >= MIN_LENGTH_PART * limit[1] and longest <= limit[1]:
         text = f"pad to the longest of the batch instead of {limit[0]}={limit[1]}"
         because += "; every batch is as long as the limit"
         return waste, Suggestion(text, "falls with the lengths", because)
@@ -153,18 +153,15 @@ _TRIALS: tuple[tuple[Callable[[Evidence], Ranked | None], tuple[str, ...]], ...]
 )
 
 
-# Settings without effect
-
-
-def _ignored(evidence: Evidence) -> list[Suggestion]:
+def _ignored_settings(evidence: Evidence) -> list[Suggestion]:
     """Return settings that the user chose and that have no effect in this run."""
-    rows = [f"{name}: {why}" for name, why in _without_effect(evidence)]
+    rows = [f"{name}: {why}" for name, why in _settings_without_effect(evidence)]
     return [Suggestion(f"leave out {row}", "none", "no effect in this run") for row in rows]
 
 
-def _without_effect(evidence: Evidence) -> list[tuple[str, str]]:
+def _settings_without_effect(evidence: Evidence) -> list[tuple[str, str]]:
     config, loader = evidence.facts.config, evidence.facts.loader
-    on_cpu = hardware.place(evidence) == "cpu"
+    on_cpu = hardware.model_device(evidence) == "cpu"
     transformers = evidence.facts.framework == "transformers"
     of_config = config.dataloader_num_workers
     workers = loader.dataloader_num_workers if of_config is None else of_config
@@ -177,10 +174,10 @@ def _without_effect(evidence: Evidence) -> list[tuple[str, str]]:
             if value := getattr(config, name):
                 settings.append((f"{name}={value}", "there are no workers (dataloader_num_workers=0)"))
     if config.tf32:
-        known = hardware.peak(evidence)
+        known = hardware.gpu_peak(evidence)
         if on_cpu:
             settings.append(("tf32=True", "it is a format of NVIDIA GPUs, and the model is on the CPU"))
-        elif hardware.mixed(evidence):
+        elif hardware.is_mixed(evidence):
             settings.append(("tf32=True", "it is for fp32 matrix products, and these run in 16 bits"))
         elif known is not None and known[1].tf32 is None:
             settings.append(("tf32=True", f"{known[0]} has no TF32"))

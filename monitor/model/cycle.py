@@ -16,19 +16,19 @@ from trainhooks.protocol.events import Span
 COLLECT, REWARD, PREPARE, LEARN, SYNC = "rollout", "reward", "prepare", "learn", "sync"
 # Phases by what an iteration does in them, in its order. All others, and the time in no phase, belong to the learning,
 # unless a step only collects.
-PARTS: dict[str, tuple[str, ...]] = {
+PART_PHASES: dict[str, tuple[str, ...]] = {
     COLLECT: ("rollout", "generation", "test_generation"),
     REWARD: ("reward", "execution"),
     PREPARE: ("log_probs", "advantage"),
     LEARN: ("training", "data", "h2d", "forward", "backward", "optimizer"),
     SYNC: ("weight_sync",),
 }
-_PART = {phase: part for part, phases in PARTS.items() for phase in phases}
-IDLE = "idle"  # between the steps, in no span, and waits for others; of what works beside the loop: in no phase
+_PART = {phase: part for part, phases in PART_PHASES.items() for phase in phases}
+IDLE_PART = "idle"  # between the steps, in no span, and waits for others; of what works beside the loop: in no phase
 MIN_ITERATIONS = 2
 MIN_COLLECTED = 0.02  # of an iteration: a sample that is generated to be looked at is no rollout
 MAX_COLLECTED = 64  # recent spans whose distances are looked at
-MIN_PART = 0.005  # of an iteration, to be shown
+MIN_PART_SHARE = 0.005  # of an iteration, to be shown
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Cycle:
     staleness: float | None = None  # updates by which what is learned from is older than the weights, as logged
 
 
-def cycle(
+def mean_cycle(
     baselines: Mapping[StepKind, Baseline],
     stage: str | None,
     done: int,
@@ -88,7 +88,7 @@ def cycle(
         beside: role -> part -> share of the time, of what works beside the loop.
     """
     kinds = [(kind, base) for kind, base in baselines.items() if base.phases and kind.stage == stage]
-    iterations = max((_collecting(base) for _, base in kinds), default=0)
+    iterations = max((_count_collecting(base) for _, base in kinds), default=0)
     outside = {_PART[name]: seconds for name, seconds in spans.items() if name in _PART and done}
     if not iterations and COLLECT in outside:
         # Collected before each step, or before several that learn from it, in spans of its own.
@@ -100,8 +100,8 @@ def cycle(
     roles = [_role(kind, base, iterations) for kind, base in kinds]
     roles.sort(key=lambda role: -role.seconds)
     steps = sum(role.steps for role in roles)
-    for name, seconds in ({**outside, IDLE: between} if done else {}).items():
-        _add(roles[0], name, seconds / done * steps)
+    for name, seconds in ({**outside, IDLE_PART: between} if done else {}).items():
+        _add_seconds(roles[0], name, seconds / done * steps)
     whole = sum(part.seconds for role in roles for part in role.parts)
     _set_idle(roles[0], waits * whole)
     for name, shares in (beside or {}).items():
@@ -110,9 +110,9 @@ def cycle(
     collected = sum(part.seconds for role in roles for part in role.parts if part.name == COLLECT)
     if whole <= 0 or collected < MIN_COLLECTED * whole:
         return None
-    order = [*PARTS, "other", IDLE]
+    order = [*PART_PHASES, "other", IDLE_PART]
     for role in roles:
-        role.parts = [part for part in role.parts if part.seconds >= MIN_PART * whole]
+        role.parts = [part for part in role.parts if part.seconds >= MIN_PART_SHARE * whole]
         role.parts.sort(key=lambda part: order.index(part.name))
         role.seconds = sum(part.seconds for part in role.parts)
         for part in role.parts:
@@ -120,13 +120,13 @@ def cycle(
     return Cycle(whole, steps, roles, staleness)
 
 
-def steps_of(steps: float) -> str:
+def steps_text(steps: float) -> str:
     """Return `16 steps`, `2.5 steps`."""
     whole = round(steps)
     return f"{steps:.1f} steps" if abs(steps - whole) >= 0.05 else "1 step" if whole == 1 else f"{whole:,} steps"
 
 
-def part_of(phase: str) -> str | None:
+def phase_part(phase: str) -> str | None:
     """Return the part of an iteration that a phase belongs to; None: to none by its name."""
     return _PART.get(phase)
 
@@ -136,7 +136,7 @@ def assigned_part(phase: str, learns: bool) -> str:
     return LEARN if phase == OTHER and learns else _PART.get(phase, "other")
 
 
-def _collecting(base: Baseline) -> int:
+def _count_collecting(base: Baseline) -> int:
     """Return how many of a kind's recent steps collect."""
     return sum(any(_PART.get(name) == COLLECT and spent > 0 for name, spent in step.items()) for step in base.steps())
 
@@ -164,13 +164,13 @@ def _set_idle(role: CycleRole, least: float) -> None:
     """Take what a role waits out of its learning; of that, the time between the steps is idle already."""
     seconds = {part.name: part for part in role.parts}
     if LEARN in seconds:
-        idle = seconds[IDLE].seconds if IDLE in seconds else 0.0
+        idle = seconds[IDLE_PART].seconds if IDLE_PART in seconds else 0.0
         waited = max(0.0, min(least - idle, seconds[LEARN].seconds))
         seconds[LEARN].seconds -= waited
-        _add(role, IDLE, waited)
+        _add_seconds(role, IDLE_PART, waited)
 
 
-def _add(role: CycleRole, name: str, seconds: float) -> None:
+def _add_seconds(role: CycleRole, name: str, seconds: float) -> None:
     found = next((part for part in role.parts if part.name == name), None)
     if found is None:
         role.parts.append(CyclePart(name, seconds, 0.0))

@@ -11,13 +11,13 @@ from monitor.gpu_lines import complete
 from monitor.hooks_reach import NOT_LOADED
 from monitor.model.device.device_steps import HostContext
 from monitor.model.device.gpu_activity import Activity
-from monitor.model.device.throttle_watch import MAX_GPUS, QUIET, throttle_event
+from monitor.model.device.throttle_watch import MAX_WATCHED_GPUS, QUIET, throttle_event
 from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.state import (
-    HISTORY,
     MACHINE,
-    MAX_NOTES,
-    OTHERS,
+    MAX_READINGS,
+    MAX_RUN_NOTES,
+    OTHER_PROCESSES,
     TRAINERS,
     TREE,
     UNKNOWN_SOURCE,
@@ -63,8 +63,8 @@ def fold(state: RunState, event: Event | StepBlock) -> None:
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
         # A journal without its first line: what is left still counts.
-        t = _first(event.t)
-        start = _first(event.start) if isinstance(event, StepBlock | Step | Span) else None
+        t = _first_time(event.t)
+        start = _first_time(event.start) if isinstance(event, StepBlock | Step | Span) else None
         begin = min(t, start or t)
         producer = _introduce(state, Hello(producer=event.producer, seq=0, t=begin, source=UNKNOWN_SOURCE))
     newest = float(event.t.max()) if isinstance(event, StepBlock) else event.t
@@ -77,11 +77,8 @@ def fold(state: RunState, event: Event | StepBlock) -> None:
         add(state, event, producer)
 
 
-def _first(times: FloatArray | float) -> float:
+def _first_time(times: FloatArray | float) -> float:
     return times if isinstance(times, float | int) else float(times[0])
-
-
-# Producers and facts
 
 
 def _introduce(state: RunState, hello: Hello) -> Producer:
@@ -121,7 +118,7 @@ def _rank_state(state: RunState, producer: Producer) -> RankState | None:
     return rank_state
 
 
-def _follow(state: RunState, rank: int) -> None:
+def _set_leader(state: RunState, rank: int) -> None:
     """Make this rank the one whose figures are the run's: it is the lowest rank with steps."""
     state.lead = rank
     for above in [higher for higher in state.hooked if higher > rank]:
@@ -179,9 +176,6 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
     _devices(state, known.devices, producer)
 
 
-# Steps, spans, readings and other events
-
-
 def _step(state: RunState, step: Step, producer: Producer) -> None:
     _steps(state, block_of(step), producer)
 
@@ -190,7 +184,7 @@ def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
     if producer.source not in _NOT_RANKS:
         if state.lead is None or producer.rank < state.lead:
             _rank_state(state, producer)
-            _follow(state, producer.rank)
+            _set_leader(state, producer.rank)
         rank = state.ranks.get(producer.rank)
         if rank is None:
             rank = state.ranks[producer.rank] = RankStats()
@@ -206,13 +200,13 @@ _NOT_RANKS = ("recorder", "console")
 def _gpu_time(state: RunState, timing: GpuTime, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
-        rank_state.device.take(timing, _host_context(rank_state, timing))
+        rank_state.device.add(timing, _host_context(rank_state, timing))
         if timing.seconds > 0.0:
             rank_state.timed.append(timing)
             del rank_state.timed[:-MAX_LATEST]
     rank = state.ranks.get(producer.rank)
     if rank is not None:
-        rank.device.take(timing)
+        rank.device.add(timing)
 
 
 def _host_context(rank_state: RankState, timing: GpuTime) -> HostContext:
@@ -255,7 +249,7 @@ def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None and producer.restart == rank_state.restart:
         rank_state.pulse = pulse
-        rank_state.open_step.take(pulse)
+        rank_state.open_step.add_pulse(pulse)
 
 
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
@@ -266,7 +260,7 @@ def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
 
 def _note(state: RunState, note: Note, _: Producer) -> None:
     state.notes.append(note.text)
-    if len(state.notes) > MAX_NOTES:
+    if len(state.notes) > MAX_RUN_NOTES:
         del state.notes[0]
     if note.code == NOT_LOADED:
         state.hooks_not_loaded = note.text
@@ -288,32 +282,32 @@ def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
         return
     readings = state.gpus.setdefault(gpu.uuid, [])
     gpu = complete(gpu, readings[-1] if readings else None)
-    _remember(readings, gpu)
-    _keep(state, gpu.uuid, gpu.t, gpu.memory_used)
+    _append_newest(readings, gpu)
+    _add_memory(state, gpu.uuid, gpu.t, gpu.memory_used)
     state.activity.setdefault(gpu.uuid, Activity()).add(gpu)
-    for episode in state.throttles.take(gpu):
+    for episode in state.throttles.add_reading(gpu):
         row = throttle_event(state.throttles.gpus[gpu.uuid], episode)
         if episode.open and row.code not in NO_ALERT:
             alert(state.alerts, gpu.t, row.code, row.line())
 
 
 def _host(state: RunState, host: Host, _: Producer) -> None:
-    _remember(state.host, host)
-    _keep(state, TREE, host.t, host.tree_rss)
-    _keep(state, MACHINE, host.t, host.memory_used)
+    _append_newest(state.host, host)
+    _add_memory(state, TREE, host.t, host.tree_rss)
+    _add_memory(state, MACHINE, host.t, host.memory_used)
     if host.tree_rss is not None and host.trainers_rss is not None:
-        _keep(state, TRAINERS, host.t, host.trainers_rss)
-        _keep(state, OTHERS, host.t, max(0, host.tree_rss - host.trainers_rss))
+        _add_memory(state, TRAINERS, host.t, host.trainers_rss)
+        _add_memory(state, OTHER_PROCESSES, host.t, max(0, host.tree_rss - host.trainers_rss))
 
 
-def _keep(state: RunState, what: str, t: float, used: int | None) -> None:
-    if used is not None and (what in state.memory or len(state.memory) < MAX_GPUS):
+def _add_memory(state: RunState, what: str, t: float, used: int | None) -> None:
+    if used is not None and (what in state.memory or len(state.memory) < MAX_WATCHED_GPUS):
         state.memory.setdefault(what, Trend()).add(t, used)
 
 
-def _remember(history: list[Any], reading: Any) -> None:
+def _append_newest(history: list[Any], reading: Any) -> None:
     history.append(reading)
-    if len(history) > HISTORY:
+    if len(history) > MAX_READINGS:
         del history[0]
 
 

@@ -38,7 +38,7 @@ class Operations:
     dtype: str | None = None  # fp32 | tf32 | bf16 | fp16, of most of them
     unknown: str | None = None
 
-    def a_sample(self, length: float | None) -> float | None:
+    def sample_flops(self, length: float | None) -> float | None:
         """Return the FLOPs of a sample, forward and backward: of this length; None: of the recorded one."""
         if self.unknown or not self.batch:
             return None
@@ -47,13 +47,13 @@ class Operations:
         longer = length / self.length
         return ((self.flops - self.attention) * longer + self.attention * longer**2) / self.batch
 
-    def a_token(self, length: float | None) -> float | None:
+    def token_flops(self, length: float | None) -> float | None:
         """Return the FLOPs of a token of sequences of this length; None where the input has no length."""
-        whole = self.a_sample(length) if self.length and length else None
+        whole = self.sample_flops(length) if self.length and length else None
         return whole / length if whole is not None and length else None
 
 
-def operations(facts: RunFacts, precision: str | None = None) -> Operations | None:
+def read_operations(facts: RunFacts, precision: str | None = None) -> Operations | None:
     """Return the operations that the hooks reported; None where they reported none.
 
     Args:
@@ -94,24 +94,24 @@ def _dtype(ops: Census, precision: str | None) -> str | None:
     return "fp32" if precision == "highest" else "tf32"
 
 
-def in_words(seen: Operations, length: float | None) -> str:
+def work_text(seen: Operations, length: float | None) -> str:
     """Return the calculation of the work of a token, or of a sample where `length` is None."""
     where = f"from the operations of step {seen.step} on {seen.input}"
     if length and seen.length and seen.batch:
         linear = (seen.flops - seen.attention) / seen.batch / seen.length
         quadratic = seen.attention / seen.batch / seen.length**2
-        return f"{flop(linear)} + {flop(quadratic)} x {length:,.0f} tokens, {where}"
-    return f"{flop(seen.flops)} / {seen.batch:,} samples, {where}"
+        return f"{flop_text(linear)} + {flop_text(quadratic)} x {length:,.0f} tokens, {where}"
+    return f"{flop_text(seen.flops)} / {seen.batch:,} samples, {where}"
 
 
-def apart(measured: float, formula: float) -> str | None:
+def difference_note(measured: float, formula: float) -> str | None:
     """Return a note where the formula differs from the measured work, both in FLOPs a token; None where they agree."""
     if abs(measured / formula - 1) <= MAX_FORMULA_ERROR:
         return None
-    return f"the formula gives {flop(formula)}, {share(formula / measured)} of the measured work"
+    return f"the formula gives {flop_text(formula)}, {share(formula / measured)} of the measured work"
 
 
-def flop(value: float) -> str:
+def flop_text(value: float) -> str:
     for size, name in ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
         if value >= size:
             return f"{value / size:,.3g} {name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.model.report import Outcome, Progress, Wall
-from monitor.model.state import MAX_MARKS, RankState, RunState
+from monitor.model.state import MAX_SPAN_MARKS, RankState, RunState
 from monitor.model.steps.time_left import stops, time_left
 from monitor.model.wall_time import RunContext
 
@@ -13,7 +13,7 @@ def progress_of(state: RunState, context: RunContext, outcome: Outcome, wall: Wa
     main = state.main
     ok, skipped = main.steps_ok, sum(main.skipped.values())
     done = main.start_step + ok + skipped
-    total = _total(state)
+    total = _planned_steps(state)
     progress = Progress(
         steps_done=done,
         steps_total=total,
@@ -23,7 +23,7 @@ def progress_of(state: RunState, context: RunContext, outcome: Outcome, wall: Wa
         elapsed_seconds=wall.total,
     )
     progress.restarts, progress.steps_again = main.restarts, main.steps_again
-    _place(state, progress, ok + skipped)
+    _set_place(state, progress, ok + skipped)
     if total:
         progress.fraction = min(1.0, done / total)
     if outcome.state == "running" and total is not None:
@@ -40,7 +40,7 @@ def progress_of(state: RunState, context: RunContext, outcome: Outcome, wall: Wa
     return progress
 
 
-def _place(state: RunState, progress: Progress, done: int) -> None:
+def _set_place(state: RunState, progress: Progress, done: int) -> None:
     """Set the epoch and the batch: by the passes over a plain loop's loader, else as the program prints them."""
     main, printed = state.main, state.printed
     position = main.passes.position(done, main.latest.steps())
@@ -70,12 +70,12 @@ def _printed_total(state: RunState, done: int) -> int | None:
 
 
 def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, float] | None:
-    regular = stops(main.marks) if len(main.marks) < MAX_MARKS // 2 else []  # of many, only the longest are kept
+    regular = stops(main.marks) if len(main.marks) < MAX_SPAN_MARKS // 2 else []  # of many, only the longest are kept
     passed = max(0.0, now - main.pace.end - main.wall.since_last_step) if main.pace.end is not None else 0.0
     return time_left(main.pace, steps, main.last_index, regular, passed)
 
 
-def _total(state: RunState) -> int | None:
+def _planned_steps(state: RunState) -> int | None:
     """Return the planned steps, by the source of the main figures, else by a rank without steps; None: unknown."""
     main = state.main
     done = main.steps_ok + sum(main.skipped.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from monitor.arrays import np
-from monitor.model.device.device_steps import WARM_UP, DeviceLane
+from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceLane
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import Throttles
 from monitor.model.ranks.rank_waits import RankStats
@@ -91,7 +91,7 @@ class Lengths:
 
 # The open step by its pulses: the phases that they show, with begin and end.
 
-MAX_PARTS = 64  # of one step; older ones become time in an unknown phase
+MAX_OPEN_PARTS = 64  # of one step; older ones become time in an unknown phase
 MAX_BEGIN_DIFFERENCE = (
     0.25  # seconds by which two pulses may differ on when a phase began, and mean the same entry of it
 )
@@ -104,7 +104,7 @@ class OpenStep:
     step: int | None = None
     parts: list[tuple[str, float, float]] = field(default_factory=list)  # phase, begin, end: seconds in the step
 
-    def take(self, pulse: Pulse) -> None:
+    def add_pulse(self, pulse: Pulse) -> None:
         if pulse.step is None or pulse.step_open is None:
             self.step, self.parts = None, []
             return
@@ -121,10 +121,10 @@ class OpenStep:
                 return
             begin = max(begin, upto)
         self.parts.append((pulse.phase, begin, here))
-        if len(self.parts) > MAX_PARTS:
+        if len(self.parts) > MAX_OPEN_PARTS:
             del self.parts[0]
 
-    def upto(self, now: float) -> list[tuple[str | None, float]]:
+    def parts_until(self, now: float) -> list[tuple[str | None, float]]:
         """Return the step's first `now` seconds in turn; None is time in which no phase was seen."""
         out: list[tuple[str | None, float]] = []
         at = 0.0
@@ -141,7 +141,7 @@ class OpenStep:
 # The GPUs of a run: joined by UUID, because index and process id differ inside containers.
 
 
-def ours(state: RunState) -> frozenset[str] | None:
+def used_gpus(state: RunState) -> frozenset[str] | None:
     """Return the UUIDs of the GPUs that the training uses; None: not reported, or none of them is read."""
     used = driver_uuids(state, state.devices)
     cards = {state.gpus[uuid][-1].mig_of for uuid in used}  # what slows the card slows its parts
@@ -159,18 +159,18 @@ def _bare(uuid: str) -> str:
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
-HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
-MAX_SLOW_STEPS = 200
+MAX_READINGS = 240  # host and GPU readings kept for the small curves: four minutes at one a second
+MAX_KEPT_SLOW_STEPS = 200
 MAX_OPENING = 16  # first steps kept one by one: compiling, autotuning and filling caches takes some of them
 MAX_EARLY = 32  # spans before the first step kept one by one: those of a loop's first pass
-MAX_MARKS = 400  # spans kept for the timeline, which has hardly more columns
+MAX_SPAN_MARKS = 400  # spans kept for the timeline, which has hardly more columns
 MAX_ALERTS = 500
-MAX_NOTES = 50
+MAX_RUN_NOTES = 50
 MAX_UNIT_RATIO = 1.5  # of two losses in the same unit: a print is a sample or a running mean; a sum is times a batch
 MIN_PRINTED = 2  # values of a printed loss; a single one may be a result at the end
 UNKNOWN_SOURCE = "unknown"  # the source of a producer whose hello is missing
 # The training's resident memory, and what of the machine's is in use; of the first, the trainers' and all others'.
-TREE, MACHINE, TRAINERS, OTHERS = "tree", "machine", "trainers", "others"
+TREE, MACHINE, TRAINERS, OTHER_PROCESSES = "tree", "machine", "trainers", "others"
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class WallClock:
 
     first_step: float | None = None  # begin
     warm: float | None = None  # end of the warm-up steps
-    warming: int = WARM_UP  # warm-up steps still to come
+    warming: int = WARM_UP_STEPS  # warm-up steps still to come
     last_step: float | None = None  # end
     steps: float = 0.0  # seconds in steps
     startup: dict[str, float] = field(default_factory=dict)  # spans before the first step

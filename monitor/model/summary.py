@@ -14,15 +14,15 @@ from monitor.model import wall_time
 from monitor.model.collected import collected_rates
 from monitor.model.compute import mfu
 from monitor.model.compute.mfu import below_peak
-from monitor.model.cycle import cycle
+from monitor.model.cycle import mean_cycle
 from monitor.model.device.device_report import GpuClock
-from monitor.model.device.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
+from monitor.model.device.device_use import device_use, has_phases, phase_rows, ranges_in_steps, uses_device
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.throttle_watch import GpuWatch
 from monitor.model.progress import progress_of
 from monitor.model.ranks.concurrent_roles import concurrent_roles, staleness
-from monitor.model.ranks.rank_rows import device_ranks, rank_rows, straggler_of
-from monitor.model.ranks.rank_waits import compare, waits_of
+from monitor.model.ranks.rank_rows import device_ranks, find_straggler, rank_rows
+from monitor.model.ranks.rank_waits import compare_ranks, wait_by_rank
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -37,7 +37,7 @@ from monitor.model.report import (
     SlowStep,
     Throughput,
 )
-from monitor.model.state import AlertRow, RankState, RunState, ours
+from monitor.model.state import AlertRow, RankState, RunState, used_gpus
 from monitor.model.steps import time_split
 from monitor.model.steps.baseline import StepKind
 from monitor.model.steps.series import Column, ordered
@@ -61,20 +61,20 @@ _NOT_READ = ("reasons", "throttle", "over_steps")
 MIN_SILENT_SECONDS = 3.0  # without an event: three pulses missed
 
 
-def report(state: RunState, context: RunContext) -> Report:
+def make_report(state: RunState, context: RunContext) -> Report:
     """Return everything that is known of the run at `context.now`."""
     outcome = _outcome(state, context)
-    wall = wall_time.wall(state, context, outcome)
-    main, comparison = state.main, compare(state.ranks)
+    wall = wall_time.wall_parts(state, context, outcome)
+    main, comparison = state.main, compare_ranks(state.ranks)
     position = progress_of(state, context, outcome, wall)
     device, host_phases = device_use(state), _phases(state)
     typical = device_ranks(state)
-    throughput, straggler = _throughput(state, context, outcome), straggler_of(state, comparison, typical)
+    throughput, straggler = _throughput(state, context, outcome), find_straggler(state, comparison, typical)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
         device.outside_steps = outside_steps(state, wall)
         device.below_peak = below_peak(device, throughput.mfu, waits)
-    timed = tells_phases(main.device)
+    timed = has_phases(main.device)
     unnamed = unnamed_time(main, host_phases, wall)
     metrics = _metrics(state)
     return Report(
@@ -86,10 +86,10 @@ def report(state: RunState, context: RunContext) -> Report:
         phases=phase_rows(main.device) if timed else host_phases,
         metrics=metrics,
         slow_steps=slow_steps(state),
-        startup=wall_time.startup(state, context, wall, outcome),
+        startup=wall_time.startup_parts(state, context, wall, outcome),
         gpus=_gpus(state, outcome),
         host=_host(state),
-        ranks=rank_rows(state, comparison, typical, waits_of(typical) if straggler is not None else None),
+        ranks=rank_rows(state, comparison, typical, wait_by_rank(typical) if straggler is not None else None),
         findings=[],
         alerts=_alerts(state, context),
         dropped=_dropped(state, context, outcome),
@@ -98,7 +98,7 @@ def report(state: RunState, context: RunContext) -> Report:
         device=device,
         host_phases=host_phases if device is not None else [],
         unnamed=unnamed,
-        cycle=cycle(
+        cycle=mean_cycle(
             main.baselines,
             StepKind.of(main.latest.steps()[-1]).stage if main.latest.steps() else None,
             main.pace.steps,
@@ -112,13 +112,13 @@ def report(state: RunState, context: RunContext) -> Report:
     )
 
 
-def progressed(last: Report, state: RunState, context: RunContext) -> Report:
+def update_report(last: Report, state: RunState, context: RunContext) -> Report:
     """Return a recent report with what a step's end changes at once: progress, speed, wall time, metrics, alerts.
 
     Tables and the GPU's account stay as they are: they are most of the work, and nobody reads them ten times a second.
     """
     outcome = _outcome(state, context)
-    wall = wall_time.wall(state, context, outcome)
+    wall = wall_time.wall_parts(state, context, outcome)
     return replace(
         last,
         run=_run(state, context),
@@ -135,7 +135,7 @@ def _run(state: RunState, context: RunContext) -> Run:
     identity = context.identity
     name = identity.get("name") if identity.get("named") else None
     command = identity.get("command") or state.facts.command
-    trainings = wall_time.trainings(state)
+    trainings = wall_time.training_processes(state)
     host = identity.get("host") or next((producer.host for producer in trainings if producer.host), None)
     ranks = len({producer.rank for producer in trainings})
     main = state.main
@@ -191,7 +191,7 @@ def _first_error(state: RunState) -> tuple[str | None, str | None]:
 
     What the program printed counts for processes that do not report, or not yet, or not any more.
     """
-    processes, printed = wall_time.newest(state), state.ending.error if state.ending is not None else None
+    processes, printed = wall_time.current(state), state.ending.error if state.ending is not None else None
     failed = [producer for producer in processes if producer.error]
     if printed is not None and state.ending is not None and (not failed or printed.startswith(RANK_ENDED)):
         # Those that took leave without an error have survived what they printed.
@@ -205,7 +205,7 @@ def _first_error(state: RunState) -> tuple[str | None, str | None]:
 
 def _dropped(state: RunState, context: RunContext, outcome: Outcome) -> Dropped:
     over = outcome.state != "running"
-    hooked = [producer for producer in wall_time.newest(state) if producer.source == "hooks"]
+    hooked = [producer for producer in wall_time.current(state) if producer.source == "hooks"]
     return Dropped(
         events=sum(producer.dropped for producer in state.producers.values()),
         lines=context.missing_lines,
@@ -218,7 +218,7 @@ def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throu
     pace = state.main.pace
     whole = pace.whole_run(wall_time.first_cycle(state.main)[0])
     throughput = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.recent_rates())
-    mfu.fill(throughput, state, outcome.state == "running")
+    mfu.fill_mfu(throughput, state, outcome.state == "running")
     if len(state.ranks) > 1:
         throughput.rank, throughput.job = state.main.rank, _job_rates(state, whole)
     throughput.recent_seconds, throughput.recent_steps = pace.recent_span() or (None, None)
@@ -350,12 +350,12 @@ def _host(state: RunState) -> HostRow:
 
 
 def _gpus(state: RunState, outcome: Outcome) -> list[GpuRow]:
-    used = ours(state)
+    used = used_gpus(state)
     rows = []
     for uuid, readings in state.gpus.items():
         row = _gpu(readings[-1], state.throttles.gpus.get(uuid))
         row.ours = None if used is None else uuid in used
-        row.over_steps = over_steps(state, uuid)
+        row.over_steps = ranges_in_steps(state, uuid)
         if outcome.state != "running":
             for name, figures in row.over_steps.items():
                 if name in _MEANS:
@@ -366,7 +366,7 @@ def _gpus(state: RunState, outcome: Outcome) -> list[GpuRow]:
 
 def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
     shared = {f.name: getattr(gpu, f.name) for f in fields(GpuRow) if f.name not in _NOT_READ}
-    throttle = watch.throttle() if watch is not None else {}
+    throttle = watch.throttle_seconds() if watch is not None else {}
     return GpuRow(**shared, reasons=reasons_in_words(gpu.reasons), throttle=throttle)
 
 
@@ -379,7 +379,7 @@ def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWor
         return OpenWork(spans=context.begun())
     if outcome.state != "running" or pulse is None:
         return OpenWork(restarting=restarting if outcome.state == "running" else None)
-    quiet = context.now - max((p.last_heard for p in wall_time.newest(state) if p.ended is None), default=context.now)
+    quiet = context.now - max((p.last_heard for p in wall_time.current(state) if p.ended is None), default=context.now)
     silent = quiet if quiet > MIN_SILENT_SECONDS else None
     age = max(0.0, context.now - pulse.t)
     passed = pulse.step is not None and pulse.step <= main.last_index and not main.begins_again
@@ -389,7 +389,7 @@ def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWor
     if pulse.step is None:
         return OpenWork(spans=spans, silent_for=silent, restarting=restarting)
     aged = [None if seconds is None else seconds + age for seconds in (pulse.step_open, pulse.phase_open)]
-    done = _done(main, pulse, aged[0])
+    done = _open_phases(main, pulse, aged[0])
     baseline = main.baselines.get(StepKind.of(pulse))
     typical, limit = (baseline.typical() or None, baseline.limit or None) if baseline is not None else (None, None)
     return OpenWork(
@@ -408,11 +408,11 @@ def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWor
     )
 
 
-def _done(main: RankState, pulse: Pulse, age: float | None) -> list[tuple[str | None, float]]:
+def _open_phases(main: RankState, pulse: Pulse, age: float | None) -> list[tuple[str | None, float]]:
     """Return the phases of the open step so far. The phase of the last pulse is taken to continue."""
     if age is None or main.open_step.step != pulse.step:
         return []
-    parts = main.open_step.upto(age)
+    parts = main.open_step.parts_until(age)
     if len(parts) > 1 and pulse.phase is not None and parts[-1][0] is None and parts[-2][0] == pulse.phase:
         parts[-2:] = [(pulse.phase, parts[-2][1] + parts[-1][1])]
     return parts

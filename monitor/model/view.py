@@ -13,18 +13,18 @@ from statistics import median
 from typing import Any
 
 from monitor.model import wall_time
-from monitor.model.device.device_use import tells_phases, uses_device
+from monitor.model.device.device_use import has_phases, uses_device
 from monitor.model.device.throttle_watch import ThrottleEvent, throttle_events
 from monitor.model.report import Finding, Report
-from monitor.model.state import RankState, RunState, ours
+from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
 from trainhooks.protocol.places import Place
 
-MAX_KINDS = 20  # roles and stages shown; more fit on no screen
-MAX_PLACES = 8  # places of stack samples for each open phase
+MAX_SHOWN_KINDS = 20  # roles and stages shown; more fit on no screen
+MAX_SHOWN_PLACES = 8  # places of stack samples for each open phase
 MAX_BARS = 48  # of a distribution
 
 
@@ -75,7 +75,7 @@ class Details:
     wall_offset: float | None = None  # Unix time minus monotonic time
 
 
-def figure_of(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
+def figure_values(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
     """Return one figure of readings; nan where a reading lacks it."""
     values = [getattr(reading, name) for reading in readings]
     return [math.nan if value is None else float(value) for value in values]
@@ -143,14 +143,14 @@ class View:
     host_phase_seconds: dict[str, Curve] = field(default_factory=dict)
 
 
-def details(state: RunState, over: bool) -> Details:
+def make_details(state: RunState, over: bool) -> Details:
     """Return the details for the screens other than the overview.
 
     Args:
         over: whether the run has ended: nothing is open then.
     """
     main = state.main
-    lead = min(wall_time.trainings(state), key=lambda producer: producer.rank, default=None)
+    lead = min(wall_time.training_processes(state), key=lambda producer: producer.rank, default=None)
     return Details(
         steps=tuple(main.latest.steps()),
         timed=tuple(main.timed),
@@ -159,9 +159,9 @@ def details(state: RunState, over: bool) -> Details:
         gpus=_gpus(state),
         host=tuple(state.host),
         kinds=_kinds(main),
-        distributions=_distributions(main.device.phases if tells_phases(main.device) else _host_phases(main)),
+        distributions=_distributions(main.device.phases if has_phases(main.device) else _host_phases(main)),
         host_distributions=_distributions(_host_phases(main)),
-        frames={phase: _most_seen(table) for phase, table in main.samples.by_phase().items()},
+        frames={phase: _most_frequent(table) for phase, table in main.samples.by_phase().items()},
         wall_offset=lead.wall_offset if lead is not None else None,
     )
 
@@ -175,9 +175,9 @@ def _distributions(phases: dict[str, Durations]) -> dict[str, list[tuple[float, 
 
 
 def _throttle_events(state: RunState, over: bool) -> tuple[ThrottleEvent, ...]:
-    if not any(watch.episodes.all() for watch in state.throttles.gpus.values()):
+    if not any(watch.episodes.all_episodes() for watch in state.throttles.gpus.values()):
         return ()
-    return tuple(throttle_events(state.throttles, state.main.timelines, over, ours(state)))
+    return tuple(throttle_events(state.throttles, state.main.timelines, over, used_gpus(state)))
 
 
 def _gpus(state: RunState) -> dict[str, GpuDetail]:
@@ -197,7 +197,7 @@ def _kinds(main: RankState) -> tuple[KindRow, ...]:
     """Return the kinds of step; empty where there is only one."""
     if len(main.baselines) < 2:
         return ()
-    return tuple(_kind(kind, baseline) for kind, baseline in list(main.baselines.items())[:MAX_KINDS])
+    return tuple(_kind(kind, baseline) for kind, baseline in list(main.baselines.items())[:MAX_SHOWN_KINDS])
 
 
 def _kind(kind: StepKind, baseline: Baseline) -> KindRow:
@@ -213,8 +213,8 @@ def _kind(kind: StepKind, baseline: Baseline) -> KindRow:
     )
 
 
-def _most_seen(table: dict[Place, int]) -> list[tuple[str, int]]:
-    return [(str(place), count) for place, count in sorted(table.items(), key=lambda row: -row[1])[:MAX_PLACES]]
+def _most_frequent(table: dict[Place, int]) -> list[tuple[str, int]]:
+    return [(str(place), count) for place, count in sorted(table.items(), key=lambda row: -row[1])[:MAX_SHOWN_PLACES]]
 
 
 def distribution(quantiles: Quantiles) -> list[tuple[float, int]]:
@@ -233,10 +233,10 @@ def distribution(quantiles: Quantiles) -> list[tuple[float, int]]:
 
 # Of a run known by its pace alone. A host that waits for the device in one step of many waits some times in each
 # of these; between two waits its steps tell how fast it queues.
-MAX_STRETCHES = 16
+MAX_CURVE_STRETCHES = 16
 
 
-def curves(state: RunState) -> dict[str, Any]:
+def curve_arguments(state: RunState) -> dict[str, Any]:
     """Return the keyword arguments of a View that hold curves."""
     main = state.main
     return {
@@ -262,7 +262,7 @@ def step_seconds(state: RunState) -> Curve:
 
 def _phase_seconds(state: RunState) -> dict[str, Curve]:
     lane = state.main.device
-    if tells_phases(lane):
+    if has_phases(lane):
         return {name: _curve(column) for name, column in lane.phases.items()}
     return _host_phase_seconds(state.main)
 
@@ -273,7 +273,7 @@ def _host_phase_seconds(main: RankState) -> dict[str, Curve]:
 
 def _pace(main: RankState) -> Curve:
     """Return the seconds a step over stretches of the whole run."""
-    return _over_stretches(main, lambda a, b: (b[0] - a[0]) / (b[1] - a[1]))
+    return _stretch_curve(main, lambda a, b: (b[0] - a[0]) / (b[1] - a[1]))
 
 
 def _tokens_by_pace(main: RankState) -> Curve:
@@ -287,12 +287,12 @@ def _tokens_by_pace(main: RankState) -> Curve:
         return Curve([x for x, _ in rows], rates, rates, rates, tokens.width, tokens.end)
     if not main.pace.tokens:
         return Curve()
-    return _over_stretches(main, lambda a, b: (b[2] - a[2]) / (b[0] - a[0]))
+    return _stretch_curve(main, lambda a, b: (b[2] - a[2]) / (b[0] - a[0]))
 
 
-def _over_stretches(main: RankState, figure: Callable[[Mark, Mark], float]) -> Curve:
+def _stretch_curve(main: RankState, figure: Callable[[Mark, Mark], float]) -> Curve:
     marks = main.pace.whole
-    marks = marks[:: max(1, -(-len(marks) // MAX_STRETCHES))]
+    marks = marks[:: max(1, -(-len(marks) // MAX_CURVE_STRETCHES))]
     pairs = [(a, b) for a, b in pairwise(marks) if b[1] > a[1] and b[0] > a[0]]
     x = [a[1] + 1.0 for a, _ in pairs]
     means = [figure(a, b) for a, b in pairs]
@@ -300,7 +300,7 @@ def _over_stretches(main: RankState, figure: Callable[[Mark, Mark], float]) -> C
     return Curve(x, means, means, means, width, float(main.last_index) if pairs else None)
 
 
-def stretches(values: Sequence[float], most: int) -> Iterator[list[float]]:
+def split_evenly(values: Sequence[float], most: int) -> Iterator[list[float]]:
     """Return the known values in at most so many parts of nearly equal size."""
     parts = min(most, len(values))
     ends = [part * len(values) // parts for part in range(parts + 1)] if parts else []

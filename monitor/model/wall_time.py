@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.model.cycle import COLLECT, MIN_COLLECTED, MIN_ITERATIONS, PREPARE, REWARD, part_of
+from monitor.model.cycle import COLLECT, MIN_COLLECTED, MIN_ITERATIONS, PREPARE, REWARD, phase_part
 from monitor.model.device.device_report import OutsideRow
-from monitor.model.device.device_use import MIN_READINGS, READING_SECONDS
+from monitor.model.device.device_use import MIN_MEASURED, READING_SECONDS
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
-from monitor.model.state import MAX_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, ours
+from monitor.model.state import MAX_SPAN_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, used_gpus
 from monitor.model.steps.step_folding import RESTART
 from monitor.step_blocks import OTHER
 
@@ -39,7 +39,7 @@ class RunContext:
         return [(name, max(0.0, self.now - since)) for name, since in self.starting]
 
 
-def trainings(state: RunState) -> list[Producer]:
+def training_processes(state: RunState) -> list[Producer]:
     """Return the training processes; where none has reported, the console reader."""
     hooked = [producer for producer in state.producers.values() if producer.source not in ("recorder", "console")]
     return hooked or [producer for producer in state.producers.values() if producer.source == "console"]
@@ -47,27 +47,27 @@ def trainings(state: RunState) -> list[Producer]:
 
 def wall_offset(state: RunState, identity: dict[str, Any]) -> float | None:
     """Return Unix time minus the training's monotonic time; None: unknown."""
-    producers = [*sorted(trainings(state), key=lambda producer: producer.rank), *state.producers.values()]
+    producers = [*sorted(training_processes(state), key=lambda producer: producer.rank), *state.producers.values()]
     started, launched = identity.get("started"), identity.get("started_monotonic")
     own = started - launched if isinstance(started, int | float) and isinstance(launched, int | float) else None
     return next((producer.wall_offset for producer in producers if producer.wall_offset), own)
 
 
-def newest(state: RunState) -> list[Producer]:
+def current(state: RunState) -> list[Producer]:
     """Return the training processes that no elastic restart has replaced."""
-    all_of_them = trainings(state)
+    all_of_them = training_processes(state)
     restarts: dict[int, int] = {}
     for producer in all_of_them:
         restarts[producer.rank] = max(producer.restart, restarts.get(producer.rank, 0))
     return [producer for producer in all_of_them if producer.restart == restarts[producer.rank]]
 
 
-def begin(state: RunState, context: RunContext) -> float | None:
+def begin_time(state: RunState, context: RunContext) -> float | None:
     """Return the monotonic time of the run's launch, or of the start of its process; None: unknown.
 
     Where the hello of a process is missing, only its first event is known, and `run.json` decides.
     """
-    producers = trainings(state)
+    producers = training_processes(state)
     own = [p.process_started if p.process_started is not None else p.hello for p in producers]
     launched = context.identity.get("started_monotonic")
     if isinstance(launched, int | float) and (
@@ -77,7 +77,7 @@ def begin(state: RunState, context: RunContext) -> float | None:
     return min(own, default=None)
 
 
-def _end(state: RunState, context: RunContext, outcome: Outcome) -> float | None:
+def _end_time(state: RunState, context: RunContext, outcome: Outcome) -> float | None:
     if outcome.state == "running":
         return context.now
     if state.ending is not None and state.ending.t is not None:
@@ -86,9 +86,9 @@ def _end(state: RunState, context: RunContext, outcome: Outcome) -> float | None
     return bye if bye is not None else state.last_event
 
 
-def wall(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
+def wall_parts(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
     """Return the parts of the elapsed time: what is in no step or span is between the steps or after the last."""
-    started, end = begin(state, context), _end(state, context, outcome)
+    started, end = begin_time(state, context), _end_time(state, context, outcome)
     if started is None or end is None:
         return Wall()
     main = state.main
@@ -113,9 +113,9 @@ def wall(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
     rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
     runs = outcome.state == "running"
-    if runs or _broke_off(main):
+    if runs or _ended_without_bye(main):
         until = end if runs or main.pulse is None else min(end, main.pulse.t)
-        opened, halted = _going_on(main, until, max(0.0, teardown - (end - until)))
+        opened, halted = _open_time(main, until, max(0.0, teardown - (end - until)))
         for name, seconds in halted.items():
             spans[name] = spans.get(name, 0.0) + seconds
         rest -= opened + sum(halted.values())
@@ -129,7 +129,7 @@ def wall(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
         spans=spans,
         between_steps=rest - teardown,
         teardown=teardown,
-        afterwards={} if runs else _afterwards(main, spans),
+        afterwards={} if runs else _spans_afterwards(main, spans),
     )
 
 
@@ -146,23 +146,23 @@ def first_cycle(main: RankState) -> tuple[float, dict[str, float]]:
     if begin is None:
         return math.inf, {}
     times = Counter(mark.name for mark in main.marks if mark.own_seconds > 0.0)
-    least = max(1.0, MIN_CYCLE_SHARE * min(steps - 1, MAX_MARKS // 2))
+    least = max(1.0, MIN_CYCLE_SHARE * min(steps - 1, MAX_SPAN_MARKS // 2))
     spans: dict[str, float] = {}
     for span in reversed(main.wall.early):
-        if times[span.name] < (min(least, MIN_ITERATIONS) if _collects(main, span.name) else least):
+        if times[span.name] < (min(least, MIN_ITERATIONS) if _is_collection(main, span.name) else least):
             break
         begin = min(begin, span.start)
         spans[span.name] = spans.get(span.name, 0.0) + span.own_seconds
     return begin, spans
 
 
-def _collects(main: RankState, name: str) -> bool:
+def _is_collection(main: RankState, name: str) -> bool:
     """Return whether spans of this name make what the steps learn from; a sample to be looked at takes less time."""
     seconds = main.wall.spans.get(name, 0.0)
-    return part_of(name) in (COLLECT, REWARD, PREPARE) and seconds >= MIN_COLLECTED * (main.wall.steps + seconds)
+    return phase_part(name) in (COLLECT, REWARD, PREPARE) and seconds >= MIN_COLLECTED * (main.wall.steps + seconds)
 
 
-def _afterwards(main: RankState, spans: dict[str, float]) -> dict[str, float]:
+def _spans_afterwards(main: RankState, spans: dict[str, float]) -> dict[str, float]:
     """Return the seconds that follow the last step, beyond the longest span of that name between the steps."""
     last = main.wall.last_step or 0.0
     usual: dict[str, float] = {}
@@ -175,7 +175,7 @@ def _afterwards(main: RankState, spans: dict[str, float]) -> dict[str, float]:
     return {name: seconds for name, seconds in rows.items() if seconds > 0.0}
 
 
-def _broke_off(main: RankState) -> bool:
+def _ended_without_bye(main: RankState) -> bool:
     """Return whether the process ended without a bye, so that its last pulse shows what was open."""
     pulse, last = main.pulse, main.wall.last_step
     if main.bye is not None or main.begins_again or pulse is None or (last is not None and pulse.t < last):
@@ -184,7 +184,7 @@ def _broke_off(main: RankState) -> bool:
     return pulse.step is not None or any(ended.get(name, -math.inf) <= pulse.t for name, _ in pulse.spans)
 
 
-def _going_on(main: RankState, now: float, unnamed: float) -> tuple[float, dict[str, float]]:
+def _open_time(main: RankState, now: float, unnamed: float) -> tuple[float, dict[str, float]]:
     """Split the time since the last step: seconds of the open step, and seconds of open spans by name.
 
     Until a pulse shows what follows a step or a span, it is taken for the next step, for as long as a typical one.
@@ -220,7 +220,7 @@ def _open_step(main: RankState, now: float) -> float:
     return max(0.0, now - pulse.t + pulse.step_open)
 
 
-def startup(state: RunState, context: RunContext, known: Wall, outcome: Outcome) -> list[NamedSeconds]:
+def startup_parts(state: RunState, context: RunContext, known: Wall, outcome: Outcome) -> list[NamedSeconds]:
     """Return the parts of the start-up, the longest first, the open one with its seconds so far."""
     main = state.main
     parts = dict(main.wall.startup)
@@ -234,7 +234,7 @@ def startup(state: RunState, context: RunContext, known: Wall, outcome: Outcome)
         return [NamedSeconds(name, seconds) for name, seconds in parts.items()]
     unnamed = known.startup - sum(parts.values())
     runs = outcome.state == "running"
-    if main.wall.first_step is None and (runs or _broke_off(main)):
+    if main.wall.first_step is None and (runs or _ended_without_bye(main)):
         for name, seconds in _open_parts(main, context.now if runs or main.pulse is None else main.pulse.t, context):
             seconds = min(seconds, unnamed)
             if seconds > 0:
@@ -284,7 +284,7 @@ def outside_steps(state: RunState, wall: Wall) -> list[OutsideRow]:
 
 def _busy(state: RunState, name: str) -> tuple[float | None, float | None]:
     """Return the lower and upper bound of the share of that time in which the GPU was busy; means over the GPUs."""
-    used = ours(state)
+    used = used_gpus(state)
     watched = [activity for uuid, activity in state.activity.items() if used is None or uuid in used]
     if not watched or (used is None and len(watched) > 1):
         return None, None
@@ -293,11 +293,11 @@ def _busy(state: RunState, name: str) -> tuple[float | None, float | None]:
         for mark in state.main.marks
         if mark.name == name and mark.own_seconds > 0.0
     ]
-    ranges = [activity.within(stretches) for activity in watched]
+    ranges = [activity.ranges_within(stretches) for activity in watched]
     least, most = _mean(ranges, "sm_active"), _mean(ranges, "utilization")
     return least, most if most is None or least is None else max(least, most)
 
 
 def _mean(ranges: list[dict[str, Range]], figure: str) -> float | None:
-    rows = [figures[figure] for figures in ranges if figure in figures and figures[figure].readings >= MIN_READINGS]
+    rows = [figures[figure] for figures in ranges if figure in figures and figures[figure].readings >= MIN_MEASURED]
     return sum(row.mean for row in rows) / len(rows) / 100.0 if len(rows) == len(ranges) else None

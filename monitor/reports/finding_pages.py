@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from textwrap import wrap
 
-from monitor.diagnosis.explain import FAMILIES, Page, page
+from monitor.diagnosis.explain import FAMILIES, Page, read_page
 
 Style = Callable[[str], str]
 
@@ -29,7 +29,7 @@ def list_text(strong: Style | None = None) -> str:
     lines: list[str] = []
     for family, codes in FAMILIES.items():
         lines += ["", strong(family) if strong is not None else family]
-        for shown in map(page, codes):
+        for shown in map(read_page, codes):
             lines.append(f"  {shown.code.ljust(widest)}  {shown.line}")
     return "\n".join([*lines[1:], "", "Full page: trainmon explain CODE"]) + "\n"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from monitor.model.device import device_account
+from monitor.model.device import account_table
 from monitor.model.device.device_report import Device
-from monitor.model.device.device_use import bound_in_words, busy_in_words
+from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
 from monitor.units import duration, plural, share, size, size_of, times
@@ -55,7 +55,7 @@ def account(report: Report) -> Section | None:
     device = report.device
     if device is None:
         return None
-    lines = [f"{bound_in_words(device)}; GPU {busy_in_words(device)} of step time"]
+    lines = [f"{bound_text(device)}; GPU {busy_text(device)} of step time"]
     driver = [
         f"{name} {share(value)}"
         for name, value in (
@@ -74,8 +74,8 @@ def account(report: Report) -> Section | None:
         lines.append(f"at most {times(device.gain_limit)} as fast without idle time")
     else:
         lines.append("gain without idle time unknown: no SM activity, no CUDA events")
-    lines += [*device_account.outside(device), *device_account.notes(device)]
-    return Section("GPU time in steps", lines, device_account.rows(device), left=2)
+    lines += [*account_table.outside_lines(device), *account_table.table_notes(device)]
+    return Section("GPU time in steps", lines, account_table.table_rows(device), left=2)
 
 
 def _delayed(device: Device) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis.explain import gain
+from monitor.diagnosis.explain import gain_text
 from monitor.model.report import Report
 from monitor.model.view import View
 from monitor.reports import gpu_sections, listings, run_text
@@ -110,5 +110,5 @@ def line(view: View) -> str:
 def verdict(view: View) -> str:
     """Return the verdict and the largest possible gain of fixing it."""
     finding = view.verdict
-    most = gain(finding.recoverable)
+    most = gain_text(finding.recoverable)
     return f"  {finding.severity}: {clean(finding.title)}" + (f" ({most} faster)" if most else "")

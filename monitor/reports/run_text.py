@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 
-from monitor.diagnosis.explain import without_it
+from monitor.diagnosis.explain import gain_line
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
@@ -205,7 +205,7 @@ def findings(report: Report) -> Section | None:
         lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
         if finding.advice:
             lines.append(f"    → {clean(finding.advice)}")
-        without = without_it(report, finding)
+        without = gain_line(report, finding)
         if without is not None:
             lines.append(f"    {without}")
     return Section("Findings", lines)

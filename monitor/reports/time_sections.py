@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitor.model.cycle import steps_of
+from monitor.model.cycle import steps_text
 from monitor.model.report import Report
 from monitor.model.steps.pace import SINCE
 from monitor.reports.listings import Section
@@ -34,9 +34,9 @@ def iteration(report: Report) -> Section | None:
     if found is None:
         return None
     clock = "" if report.device is None else ", by the host's clock"
-    line = f"{duration(found.seconds)}, {steps_of(found.steps)}; mean of the recent ones{clock}"
+    line = f"{duration(found.seconds)}, {steps_text(found.steps)}; mean of the recent ones{clock}"
     if found.staleness is not None:
-        line += f"; staleness {steps_of(found.staleness)}"
+        line += f"; staleness {steps_text(found.staleness)}"
     rows = [["role", "part", "time", "share"]]
     for role in found.roles:
         for part in role.parts:

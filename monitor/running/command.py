@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainhooks.protocol.secrets import masked_argv
+from trainhooks.protocol.secrets import mask_argv
 
 _ENTRY = Path(__file__).resolve().parents[1] / "entry.py"
 
@@ -76,4 +76,4 @@ def for_shell(command: Sequence[str]) -> list[str] | None:
 
 def masked_command(command: Sequence[str]) -> list[str]:
     """Return the command for display and storage: secrets masked, undecodable bytes replaced."""
-    return masked_argv([word.encode("utf-8", "replace").decode("utf-8") for word in command])
+    return mask_argv([word.encode("utf-8", "replace").decode("utf-8") for word in command])

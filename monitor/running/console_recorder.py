@@ -23,7 +23,7 @@ from monitor.model.compute.mfu import UNMEASURED
 from monitor.running import output
 from monitor.running.journal_writer import Writer
 from monitor.running.two_streams import in_order, one_counter
-from monitor.sources.tail_file import CHUNK, TailedFile
+from monitor.sources.tail_file import READ_BYTES, TailedFile
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Step
 
@@ -135,7 +135,7 @@ class ConsoleRecorder:
     def step(self) -> bool:
         """Read new output, up to a bound. Return whether there may be more."""
         now = time.monotonic()
-        most = HOOKED_CHUNK if self._is_hooked else CHUNK
+        most = HOOKED_CHUNK if self._is_hooked else READ_BYTES
         chunks = [(*stream.source.read(most), stream) for stream in self._streams]
         chunks.sort(key=lambda row: -row[1])
         readings = [stream.feed(data) if data else stream.peek() for data, _, stream in chunks]
@@ -202,14 +202,14 @@ class ConsoleRecorder:
         offsets = known.get("offsets") if known is not None else None
         if known is None or not isinstance(offsets, dict):
             for source in sources:
-                source.to_end()
+                source.skip_to_end()
             return
         for source in sources:
             offset = offsets.get(source.name)
             if isinstance(offset, int):
                 source.offset = offset
             else:
-                source.to_end()
+                source.skip_to_end()
         self._tracker.restore_state(known)
 
 

@@ -105,7 +105,7 @@ class DiskBudget:
         if self._copied is None:
             return
         for name in output.STREAMS:
-            end = min(sparse_files.size(self._run / name), self._copied(name, waits))
+            end = min(sparse_files.file_size(self._run / name), self._copied(name, waits))
             self._free(self._run / name, 0, end - behind)
 
     def _free_console(self, most: int, waits: bool) -> None:
@@ -125,11 +125,11 @@ class DiskBudget:
         if end - before < FREED_AT_ONCE:
             return False
         self._freed_until[path.name] = end  # tried once, where the file system cannot
-        return sparse_files.free(path, begin, end)
+        return sparse_files.free_space(path, begin, end)
 
     def _keep_state(self) -> None:
         """Renew the cache of the state as the journals grow, so that a reader never has to begin at their start."""
-        size = sum(map(sparse_files.size, rundir.journals(self._run)))
+        size = sum(map(sparse_files.file_size, rundir.journals(self._run)))
         if size < self._cached + RENEWED_BYTES or self._compacts():
             return
         self._cached = size

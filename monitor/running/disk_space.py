@@ -44,7 +44,7 @@ class Preallocation:
     def _reserve(self, path: Path, size: int, ahead: int) -> bool:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            return sparse_files.reserve(handle, size, ahead)
+            return sparse_files.reserve_space(handle, size, ahead)
         finally:
             os.close(handle)
 

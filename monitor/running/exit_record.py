@@ -23,7 +23,7 @@ EXIT_RESERVE_BYTES = 4096
 
 def reserve_exit_file(run: Path) -> None:
     """Reserve disk space for the exit file, so that the exit can be recorded on a full disk."""
-    with contextlib.suppress(OSError), open(run / EXIT_RESERVE, "wb", opener=rundir.privately) as out:
+    with contextlib.suppress(OSError), open(run / EXIT_RESERVE, "wb", opener=rundir.open_privately) as out:
         out.write(b" " * EXIT_RESERVE_BYTES)
 
 
@@ -38,7 +38,7 @@ def _printed_error(run: Path, returncode: int) -> PrintedError | None:
     from monitor.console.printed_error import printed_error
 
     try:
-        with open(run / rundir.CONSOLE, "rb", opener=rundir.at_once) as console:
+        with open(run / rundir.CONSOLE, "rb", opener=rundir.open_at_once) as console:
             console.seek(max(0, os.fstat(console.fileno()).st_size - ERROR_SEARCH_BYTES))
             text = console.read(ERROR_SEARCH_BYTES).decode(errors="replace")
         return printed_error(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))

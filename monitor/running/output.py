@@ -208,7 +208,7 @@ class Merge:
             written = os.write(self._console, data)
         except OSError:  # the disk is full; the data stays in the training's own file
             return False
-        source.take(data[:written])
+        source.advance(data[:written])
         with contextlib.suppress(OSError):
             self._progress.write_bytes(struct.pack("<QQ", *(source.offset for source in self._sources)))
         return True

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from monitor.sources.sockets import Publisher, Refused, few_descriptors, remove_socket
+from monitor.sources.sockets import Publisher, Refused, has_few_descriptors, remove_socket
 from trainhooks.protocol import rundir
 from trainhooks.protocol.journal import MAX_DATAGRAM
 
@@ -71,7 +71,7 @@ class Relay:
                     publisher.publish(batch)
                     if (now := time.monotonic()) >= check_at:
                         check_at = now + VIEWERS_SECONDS
-                        if few_descriptors(LAST_DESCRIPTORS):
+                        if has_few_descriptors(LAST_DESCRIPTORS):
                             raise Refused(f"fewer than {LAST_DESCRIPTORS} file descriptors are free (ulimit -n)")
             finally:
                 with self._lock:

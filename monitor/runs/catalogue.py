@@ -295,7 +295,7 @@ def _modified(path: Path) -> float:
 def _head(path: Path) -> list[bytes]:
     """Return the whole lines within the first `JOURNAL_END_BYTES` bytes."""
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             return source.read(JOURNAL_END_BYTES).split(b"\n")[:-1]
     except OSError:
         return []
@@ -304,7 +304,7 @@ def _head(path: Path) -> list[bytes]:
 def _tail(path: Path) -> list[bytes]:
     """Return the whole lines within the last `JOURNAL_END_BYTES` bytes."""
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             size = os.fstat(source.fileno()).st_size
             source.seek(max(0, size - JOURNAL_END_BYTES))
             lines = source.read(JOURNAL_END_BYTES).split(b"\n")[:-1]

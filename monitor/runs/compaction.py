@@ -64,7 +64,7 @@ def _free_older(journal: Path, share: int, read: int | None) -> int:
         newest = size - share // 2
         begin = _line_after(source.fileno(), min(KEPT_HEAD_BYTES, share // 4))
         end = _line_after(source.fileno(), newest if read is None else min(newest, read - MAX_LINE))
-    if end <= begin or not sparse_files.free(journal, begin, end):
+    if end <= begin or not sparse_files.free_space(journal, begin, end):
         return 0
     return used - sparse_files.used_bytes(journal)
 

@@ -10,8 +10,9 @@ from statistics import median
 
 import msgspec
 
-from monitor.model.comparison.compare import Side, same_kind_of_machine, same_program
-from monitor.model.comparison.likeness import unlike
+from monitor.model.comparison.changes import same_kind_of_machine, same_program
+from monitor.model.comparison.compare import Side
+from monitor.model.comparison.likeness import differences
 from monitor.model.report import Report
 from monitor.runs import catalogue
 from monitor.runs.caches import type_checksum, write_cache
@@ -70,7 +71,7 @@ def baseline_run(run: Path, report: Report, read: Callable[[Path], Side]) -> Sid
         if side is None and _journal_bytes(candidate) <= MAX_READ_BYTES:
             side = read(candidate)
             keep_figures(candidate, side)
-        if side is None or _steps(side.report) < MIN_BASELINE_STEPS or unlike(side.report, report):
+        if side is None or _steps(side.report) < MIN_BASELINE_STEPS or differences(side.report, report):
             continue
         if same_kind_of_machine(side.report, report):
             began, ended = own.get("started"), _ended(side.report)

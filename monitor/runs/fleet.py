@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from monitor.model.report import Finding, Report
-from monitor.model.view import View, stretches
+from monitor.model.view import View, split_evenly
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
 from monitor.runs.follow import Run, load
@@ -86,7 +86,7 @@ def summarize(view: View) -> RunSummary:
 
 def sampled_pace(values: Sequence[float], most: int = MAX_PACE_VALUES) -> tuple[float, ...]:
     """Return the means of the values over at most `most` equal stretches, without unknown values."""
-    return tuple(fmean(known) for known in stretches(values, most) if known)
+    return tuple(fmean(known) for known in split_evenly(values, most) if known)
 
 
 @dataclass(frozen=True, slots=True)

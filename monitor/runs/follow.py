@@ -11,25 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from monitor import settings
-from monitor.diagnosis.diagnose import FindingLog, diagnose, verdict
+from monitor.diagnosis.diagnose import diagnose
+from monitor.diagnosis.finding_log import FindingLog
 from monitor.diagnosis.rule import Evidence
-from monitor.diagnosis.suggestions import to_try
+from monitor.diagnosis.suggestions import suggest
+from monitor.diagnosis.verdict import verdict
 from monitor.errors import UserError
 from monitor.memory_tuning import collection_paused
-from monitor.model.comparison.compare import Side, changes
+from monitor.model.comparison.changes import find_changes
+from monitor.model.comparison.compare import Side
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
 from monitor.model.state import Ending, RunState
 from monitor.model.steps.series import STEP
 from monitor.model.steps.speed_classes import Bounds, counted
-from monitor.model.summary import open_work, progressed, report
-from monitor.model.view import FindingChange, PreviousRun, View, curves, details
+from monitor.model.summary import make_report, open_work, update_report
+from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments, make_details
 from monitor.model.wall_time import RunContext
 from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.run_files import ending, identity
 from monitor.sources import streams
+from monitor.sources.console_lines import Console, LineTimestamps
 from monitor.sources.run_directory import POLL, RunDirectory
-from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
+from monitor.sources.starting_imports import OpenImports, starting_imports
 from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse
@@ -67,7 +71,7 @@ class Run:
         self._alive = False
         self._stopped = False  # by `trainmon stop` or the dashboard
         self._fully_read = False  # whether everything that the run wrote before its end has been read
-        self._starting: Open = ()
+        self._starting: OpenImports = ()
         self._checked_at = -LIVENESS_SECONDS
         self._bounds = _bounds()
         self._log = FindingLog()
@@ -133,7 +137,7 @@ class Run:
         self._stopped = not alive and (self.path / rundir.STOPPED).exists()
         has_pids = self._is_local() and not process_identity.has_foreign_pids(self._identity)
         is_silent = self._alive and has_pids and not (self.state.hooked or self.state.main.stepped)
-        self._starting = starting(self.path) if is_silent else ()
+        self._starting = starting_imports(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)
             if ended is not None:
@@ -175,7 +179,7 @@ class Run:
             self._identity, self._now(), self._alive, self.source.missing, self._starting, self._stopped
         )
         console, seen = self._console.poll()
-        times = self._arrivals.of(len(console), seen, time.monotonic())
+        times = self._arrivals.times_of(len(console), seen, time.monotonic())
         current = build_view(self.state, context, self.before, None if whole else self._whole)
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
@@ -196,7 +200,7 @@ class Run:
 
     def _tell_trainings(self, view: View) -> None:
         """Say in the report and on the screen that several trainings ran, of which this is one."""
-        line = streams.told(self.source.streams, self.source.shown)
+        line = streams.streams_line(self.source.streams, self.source.shown)
         view.report.run.trainings = line
         if line is not None:
             since = self.source.streams[1].first.hello.wall or None
@@ -207,7 +211,7 @@ class Run:
 
     def _finding_changes(self, view: View, loading: bool) -> tuple[FindingChange, ...]:
         """Return the findings that changed since the last view; add all changes so far to the report's alerts."""
-        changed = () if loading else tuple(self._log.take(view.report.findings, time.monotonic()))
+        changed = () if loading else tuple(self._log.update(view.report.findings, time.monotonic()))
         since = time.time() - time.monotonic()
         rows = [Alert(change.t + since, change.finding.code, str(change)) for change in self._log.turns]
         if rows:
@@ -257,22 +261,22 @@ def build_view(state: RunState, context: RunContext, before: Side | None = None,
         last: a recent view; its findings, tables, curves and details are kept while the run goes on.
     """
     if last is not None:
-        known = progressed(last.report, state, context)
+        known = update_report(last.report, state, context)
         if known.outcome.state == "running":
             return replace(last, report=known, open=open_work(state, context, known.outcome), notes=list(state.notes))
-    known = report(state, context)
+    known = make_report(state, context)
     working = open_work(state, context, known.outcome)
     evidence = Evidence(state, known, working, before)
     known.findings = diagnose(evidence)
-    known.to_try = to_try(evidence, known.findings)
+    known.to_try = suggest(evidence, known.findings)
     return View(
         report=known,
         verdict=verdict(known.findings, evidence),
         open=working,
-        **curves(state),
+        **curve_arguments(state),
         notes=list(state.notes),
         label="SIMULATED GPU" if any(gpu.simulated for gpu in known.gpus) else None,
-        details=details(state, known.outcome.state != "running"),
+        details=make_details(state, known.outcome.state != "running"),
     )
 
 
@@ -304,7 +308,7 @@ def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
 
 
 def _earlier(before: Side, now: Report) -> PreviousRun:
-    what_changed = tuple((change.name, change.before, change.after) for change in changes(before.report, now))
+    what_changed = tuple((change.name, change.before, change.after) for change in find_changes(before.report, now))
     return PreviousRun(before.report.run.id, before.report.run.name, what_changed)
 
 

@@ -75,7 +75,7 @@ class Player:
         """Fold towards a moment for about `seconds`. Return whether it is reached."""
         recording = self._recording
         moment = min(max(moment, recording.begin), recording.end)
-        goal = recording.before(moment)
+        goal = recording.count_before(moment)
         if goal < self.position:
             self._go_back(goal)
         return self._fold_to(goal, moment, seconds)
@@ -264,7 +264,7 @@ def open_player(named: str | None) -> Player:
         files, lives = [path], False
     else:
         path = resolve(named)
-        files, known, lives = streams.of_leading(rundir.journals(path)), identity(path), rundir.run_alive(path)
+        files, known, lives = streams.leading_journals(rundir.journals(path)), identity(path), rundir.run_alive(path)
     try:
         recording = Recording(files)
     except OSError as error:

@@ -100,7 +100,7 @@ def stored() -> list[Stored]:
     runs = rundir.runs_dir()
     if os.path.lexists(runs):
         try:
-            rundir.private(runs)
+            rundir.private_directory(runs)
         except OSError as error:
             raise UserError(f"{error}; nothing was removed") from None
     rows = []

@@ -96,7 +96,7 @@ def recall_state(source: RunDirectory) -> RunState | None:
 
 def _head(path: Path, upto: int) -> int | None:
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             return zlib.crc32(source.read(min(IDENTIFYING_BYTES, upto)))
     except OSError:
         return None
@@ -105,7 +105,7 @@ def _head(path: Path, upto: int) -> int | None:
 def _continues(path: Path, offset: int) -> bool:
     """Return whether a journal can be read on from there: it is long enough, and what follows was not freed."""
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             long_enough = os.fstat(source.fileno()).st_size >= offset
             return long_enough and os.pread(source.fileno(), 1, offset) != FREED
     except OSError:

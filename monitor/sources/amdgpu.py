@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.gpu_lines import AMD
-from monitor.sources.polling import text_of
+from monitor.sources.polling import RARE_EVERY, text_of
 from monitor.sources.process_tree import process_name
 from trainhooks.protocol.events import Gpu, GpuProcess
 from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_NAME, clean
@@ -21,7 +21,6 @@ from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_NAME, clean
 DRM = Path("/sys/class/drm")
 PROC = Path("/proc")
 VENDOR = "0x1002"
-RARE_EVERY = 10.0  # seconds between readings of values that rarely change
 SEARCH_SECONDS = 0.05  # for the processes on all GPUs; the run's own come first
 UNTESTED = "untested on hardware"
 
@@ -56,14 +55,14 @@ class AmdSource:
         """Read every GPU; the arguments are those of `GpuSource.read`."""
         gpus = []
         due = [card for card in self.cards if whole or now >= card.rare_due]
-        users = _users(self._proc, members) if due else {}
+        users = _gpu_processes(self._proc, members) if due else {}
         for card in self.cards:
             gpu = Gpu(producer="", seq=0, t=now, uuid=card.uuid, index=card.index, name=card.name)
             if (text_of(f"{card.device}/power/runtime_status") or "").strip() != "suspended":  # a look would wake it
-                _fast(card, gpu)
+                _read_fast(card, gpu)
             if card in due:
                 card.rare_due = now + RARE_EVERY
-                _rare(card, gpu)
+                _read_rare(card, gpu)
                 gpu.processes = users.get(card.bus_id)  # those of others can be invisible, so none is unknown
             gpus.append(gpu)
         return gpus
@@ -85,7 +84,7 @@ def _cards(drm: Path) -> Iterator[Card]:
         index += 1
 
 
-def _fast(card: Card, gpu: Gpu) -> None:
+def _read_fast(card: Card, gpu: Gpu) -> None:
     gpu.utilization = _share(card.device, "gpu_busy_percent")
     gpu.memory_utilization = _share(card.device, "mem_busy_percent")
     gpu.memory_used = _number(card.device, "mem_info_vram_used")
@@ -104,7 +103,7 @@ def _fast(card: Card, gpu: Gpu) -> None:
     gpu.sm_clock_max = _highest(card.device, "pp_dpm_sclk")
 
 
-def _rare(card: Card, gpu: Gpu) -> None:
+def _read_rare(card: Card, gpu: Gpu) -> None:
     gpu.driver, gpu.bus_id = f"amdgpu, {UNTESTED}", card.bus_id
     gpu.memory_clock_max = _highest(card.device, "pp_dpm_mclk")
     gpu.pcie_gen = _generation(card.device, "current_link_speed")
@@ -116,9 +115,6 @@ def _rare(card: Card, gpu: Gpu) -> None:
         gpu.power_limit_default = _scaled(card.hwmon, "power1_cap_default", 1e6)
         gpu.temperature_limit = _scaled(card.hwmon, f"{sensor}_crit", 1e3)
         gpu.temperature_shutdown = _scaled(card.hwmon, f"{sensor}_emergency", 1e3)
-
-
-# Files that hold one value
 
 
 def _number(directory: Path, name: str) -> int | None:
@@ -160,28 +156,25 @@ def _generation(device: Path, name: str) -> int | None:
     return _GENERATIONS.get((text_of(f"{device}/{name}") or "").partition(" ")[0])
 
 
-# Processes, by the files that they hold open
-
-
-def _users(proc: Path, members: Set[int]) -> dict[str, list[GpuProcess]]:
+def _gpu_processes(proc: Path, members: Set[int]) -> dict[str, list[GpuProcess]]:
     """Return the processes with memory on a GPU, by its bus id; those of other users cannot be seen."""
     until = time.monotonic() + SEARCH_SECONDS
-    others = [int(name) for name in _names(proc) if name.isdigit() and int(name) not in members]
+    others = [int(name) for name in _file_names(proc) if name.isdigit() and int(name) not in members]
     found: dict[str, list[GpuProcess]] = {}
     for pid in (*members, *others):
         if pid not in members and time.monotonic() > until:
             break
-        for bus_id, used in _memory(proc / str(pid)).items():
+        for bus_id, used in _process_memory(proc / str(pid)).items():
             rows = found.setdefault(bus_id, [])
             if len(rows) < MAX_GPU_PROCESSES:
                 rows.append((pid, clean(process_name(pid) or "", MAX_NAME), used, pid in members))
     return found
 
 
-def _memory(process: Path) -> dict[str, int]:
+def _process_memory(process: Path) -> dict[str, int]:
     """Return the bytes on each GPU. A client that several descriptors share counts once."""
     clients: dict[tuple[str, str], int] = {}
-    for name in _names(process / "fd"):
+    for name in _file_names(process / "fd"):
         try:
             target = os.readlink(process / "fd" / name)
         except OSError:  # closed meanwhile
@@ -198,7 +191,7 @@ def _memory(process: Path) -> dict[str, int]:
     return total
 
 
-def _names(directory: Path) -> list[str]:
+def _file_names(directory: Path) -> list[str]:
     try:
         return os.listdir(directory)
     except OSError:  # another user's, or it ended

@@ -30,7 +30,7 @@ class _KindOnly(msgspec.Struct):
 
 _kind_only = msgspec.json.Decoder(_KindOnly)
 
-UNKNOWN = object()
+UNKNOWN_KIND = object()
 """What `decode` returns for a well-formed line of an unknown kind, to be ignored."""
 
 
@@ -41,45 +41,45 @@ class Unknown(Event):
 _bare = msgspec.json.Decoder(Event)
 
 
-def numbered(line: bytes) -> Event | object | None:
+def decode_numbered(line: bytes) -> Event | object | None:
     """Decode as `decode` does, with an Unknown for a numbered line of an unknown kind, and UNKNOWN for a blank line."""
     event = decode(line)
     if event is None and not line.strip():
-        return UNKNOWN
-    if event is not UNKNOWN:
+        return UNKNOWN_KIND
+    if event is not UNKNOWN_KIND:
         return event
     try:
         bare = _bare.decode(line)
     except (ValueError, RecursionError, OverflowError):
-        return UNKNOWN
-    return Unknown(bare.producer, bare.seq, bare.t) if _is_valid(bare) else UNKNOWN
+        return UNKNOWN_KIND
+    return Unknown(bare.producer, bare.seq, bare.t) if _is_valid(bare) else UNKNOWN_KIND
 
 
 def decode(line: bytes) -> Event | object | None:
     """Return a line as an event; UNKNOWN for an unknown kind; None for an unreadable line."""
     if len(line) > MAX_LINE:
         return None
-    event = _decoded(line)
+    event = _decode_line(line)
     if event is None and (other := fix_literals(line)) != line:
-        event = _decoded(other)
+        event = _decode_line(other)
     return event
 
 
-def _decoded(line: bytes) -> Event | object | None:
+def _decode_line(line: bytes) -> Event | object | None:
     try:
         match = _KIND.match(line)
         decoder = _DECODERS.get(match.group(1) if match else _kind_only.decode(line).kind.encode())
         if decoder is None:
             _kind_only.decode(line)
-            return UNKNOWN
-        event: Event = _read(line, decoder)
+            return UNKNOWN_KIND
+        event: Event = _decode_as(line, decoder)
     # A ValueError covers msgspec's own errors and bad UTF-8; deep nesting ends in a RecursionError.
     except (ValueError, TypeError, RecursionError, OverflowError):
         return None
     return event if _is_valid(event) else None
 
 
-def _read(line: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decode_as(line: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(line)
     except msgspec.ValidationError:
@@ -89,7 +89,7 @@ def _read(line: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 def _is_valid(event: Event) -> bool:
     """Clean the event's texts in place. Return False where its numbers are invalid."""
     event.producer = clean_name(event.producer)
-    if not (0 <= event.seq <= MAX_INTEGER and _time(event.t)):
+    if not (0 <= event.seq <= MAX_INTEGER and _is_time(event.t)):
         return False
     if type(event) not in (events.Step, Event) and not _check_integers(event):
         return False
@@ -115,7 +115,7 @@ def _check_integers(event: Event) -> bool:
     return True
 
 
-def _time(value: float) -> bool:
+def _is_time(value: float) -> bool:
     return -1e12 < value < 1e12  # false for nan, too
 
 
@@ -132,16 +132,16 @@ def clean_name(text: str) -> str:
     return known
 
 
-def _optional(text: str | None) -> str | None:
+def _clean_optional(text: str | None) -> str | None:
     return None if text is None else clean_name(text)
 
 
-def _phases(rows: list[events.Phase]) -> list[events.Phase]:
+def _clean_phases(rows: list[events.Phase]) -> list[events.Phase]:
     """Return phases with clean names, without those whose time or count is none: the step is known all the same."""
     tidy = True
     for name, seconds, clock, times in rows:
         if not (0 <= seconds < 1e12 and 0 <= times <= MAX_INTEGER):
-            return _phases([row for row in rows if 0 <= row[1] < 1e12 and 0 <= row[3] <= MAX_INTEGER])
+            return _clean_phases([row for row in rows if 0 <= row[1] < 1e12 and 0 <= row[3] <= MAX_INTEGER])
         if name not in _clean_names or clock != "host":
             tidy = False
     if tidy:
@@ -150,26 +150,26 @@ def _phases(rows: list[events.Phase]) -> list[events.Phase]:
 
 
 def _tidy_step(step: events.Step) -> bool:
-    phases = _phases(step.phases)
-    background = _phases(step.background) if step.background else step.background
-    if not (_time(step.start) and 0 <= step.duration < 1e12 and 0 <= step.index <= MAX_INTEGER):
+    phases = _clean_phases(step.phases)
+    background = _clean_phases(step.background) if step.background else step.background
+    if not (_is_time(step.start) and 0 <= step.duration < 1e12 and 0 <= step.index <= MAX_INTEGER):
         return False
     step.odd_parts = len(step.phases) - len(phases) + len(step.background) - len(background) or None
     step.phases = phases
     step.background = background
-    step.tokens = _counted(step.tokens)
-    step.padded_tokens = _counted(step.padded_tokens)
-    step.samples = _counted(step.samples)
-    step.forwards = _counted(step.forwards)
-    step.metrics = _numbers(step.metrics)
+    step.tokens = _clean_count(step.tokens)
+    step.padded_tokens = _clean_count(step.padded_tokens)
+    step.samples = _clean_count(step.samples)
+    step.forwards = _clean_count(step.forwards)
+    step.metrics = _clean_numbers(step.metrics)
     if step.status != "ok":
         step.status = "skipped"
     if step.reason is not None:
         step.reason = clean(step.reason)
-    step.role = _optional(step.role)
-    step.stage = _optional(step.stage)
-    step.thread = _optional(step.thread)
-    step.epoch = None if step.epoch is None else _number(step.epoch)
+    step.role = _clean_optional(step.role)
+    step.stage = _clean_optional(step.stage)
+    step.thread = _clean_optional(step.thread)
+    step.epoch = None if step.epoch is None else _clean_number(step.epoch)
     return True
 
 
@@ -177,7 +177,7 @@ def _tidy_steps(steps: events.Steps) -> bool:
     count = len(steps)
     if not count or len(steps.duration) != count or steps.index < 0 or steps.index + count > MAX_INTEGER:
         return False
-    if not (_time(min(steps.start)) and _time(max(steps.start))):
+    if not (_is_time(min(steps.start)) and _is_time(max(steps.start))):
         return False
     if not (min(steps.duration) > 0.0 and max(steps.duration) < 1e12):
         return False
@@ -188,25 +188,25 @@ def _tidy_steps(steps: events.Steps) -> bool:
         if len(seconds) == count and min(seconds) >= 0.0 and max(seconds) < 1e12 and 0 <= entered <= MAX_INTEGER
     ]
     for name in events.AMOUNTS:
-        setattr(steps, name, _counts(getattr(steps, name), count))
+        setattr(steps, name, _clean_counts(getattr(steps, name), count))
     steps.metrics = {
         clean_name(name): column if _PLAIN_TYPES.issuperset(map(type, column)) else list(map(_finite, column))
         for name, column in steps.metrics.items()
         if len(column) == count
     }
-    steps.role = _optional(steps.role)
-    steps.stage = _optional(steps.stage)
-    steps.epoch = None if steps.epoch is None else _finite(_number(steps.epoch))
+    steps.role = _clean_optional(steps.role)
+    steps.stage = _clean_optional(steps.stage)
+    steps.epoch = None if steps.epoch is None else _finite(_clean_number(steps.epoch))
     return True
 
 
 _PLAIN_TYPES = frozenset((float, type(None)))
 
 
-def _counts(column: events.StepColumn, count: int) -> events.StepColumn:
+def _clean_counts(column: events.StepColumn, count: int) -> events.StepColumn:
     if not isinstance(column, list):
-        return _counted(column)
-    return list(map(_counted, column)) if len(column) == count else None
+        return _clean_count(column)
+    return list(map(_clean_count, column)) if len(column) == count else None
 
 
 def _finite(value: Number | None) -> float | None:
@@ -214,41 +214,41 @@ def _finite(value: Number | None) -> float | None:
     return None if isinstance(number_, str) else number_
 
 
-def _numbers(values: dict[str, Number]) -> dict[str, Number]:
+def _clean_numbers(values: dict[str, Number]) -> dict[str, Number]:
     for value in values.values():
         if type(value) is not float and (type(value) is not int or not -MAX_INTEGER <= value <= MAX_INTEGER):
             break
     else:
         if _clean_names.issuperset(values):
             return values
-    tidy = ((name, _number(value)) for name, value in values.items())
+    tidy = ((name, _clean_number(value)) for name, value in values.items())
     return {clean_name(name): value for name, value in tidy if value is not None}
 
 
-def _number(value: Number) -> Number | None:
+def _clean_number(value: Number) -> Number | None:
     if isinstance(value, str):
         return value if value in ("nan", "inf", "-inf") else None
     return number(value)
 
 
-def _counted(value: int | None) -> int | None:
+def _clean_count(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
 MAX_CODE_LINE = 10**9  # no file has as many lines
 
 
-def _place(place: Place) -> Place:
-    library = None if place.library is None else _line(place.library)
-    return Place(*_line(place.users), clean_name(place.activity), library).fitted()
+def _clean_place(place: Place) -> Place:
+    library = None if place.library is None else _clean_line(place.library)
+    return Place(*_clean_line(place.users), clean_name(place.activity), library).fitted()
 
 
-def _line(line: Line) -> Line:
+def _clean_line(line: Line) -> Line:
     number = line.line if 0 < line.line < MAX_CODE_LINE else 0
     return Line(clean_name(line.file), number, clean_name(line.function), clean_name(line.call))
 
 
-MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
+MAX_STEP_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
 
 
 def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
@@ -266,10 +266,10 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
             (clean_name(name), seconds) for name, seconds in gpu_time.gc_phases if 0 <= seconds < 1e12
         ]
     gpu_time.every = gpu_time.every if 1 <= gpu_time.every <= MAX_INTEGER else 1
-    gpu_time.since = _counted(gpu_time.since)
+    gpu_time.since = _clean_count(gpu_time.since)
     gpu_time.looks = [
-        (clean_name(phase), _place(place), samples, min(idle, samples))
-        for phase, place, samples, idle in gpu_time.looks[:MAX_PLACES]
+        (clean_name(phase), _clean_place(place), samples, min(idle, samples))
+        for phase, place, samples, idle in gpu_time.looks[:MAX_STEP_PLACES]
         if 0 < samples <= MAX_INTEGER and idle >= 0
     ]
     return True
@@ -277,32 +277,32 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
 
 def _tidy_span(span: events.Span) -> bool:
     span.name = clean_name(span.name)
-    span.thread = _optional(span.thread)
-    span.detail = _optional(span.detail)
+    span.thread = _clean_optional(span.thread)
+    span.detail = _clean_optional(span.detail)
     if span.own is not None and not 0 <= span.own < 1e12:
         return False
-    return _time(span.start) and 0 <= span.duration < 1e12
+    return _is_time(span.start) and 0 <= span.duration < 1e12
 
 
 def _tidy_hello(hello: events.Hello) -> bool:
     hello.source = clean_name(hello.source)
-    hello.name = _optional(hello.name)
-    hello.host = _optional(hello.host)
+    hello.name = _clean_optional(hello.name)
+    hello.host = _clean_optional(hello.host)
     hello.facts = tidy_facts(hello.facts)
-    if hello.process_started is not None and not _time(hello.process_started):
+    if hello.process_started is not None and not _is_time(hello.process_started):
         hello.process_started = None
-    return 0 <= hello.rank < 2**20 and _time(hello.wall)
+    return 0 <= hello.rank < 2**20 and _is_time(hello.wall)
 
 
 def _tidy_facts(facts: events.Facts) -> bool:
-    facts.name = _optional(facts.name)
+    facts.name = _clean_optional(facts.name)
     facts.facts = tidy_facts(facts.facts)
     return all(step is None or 0 <= step <= MAX_INTEGER for step in (facts.total_steps, facts.start_step))
 
 
 def _tidy_metrics(metrics: events.Metrics) -> bool:
-    metrics.values = _numbers(metrics.values)
-    metrics.role = _optional(metrics.role)
+    metrics.values = _clean_numbers(metrics.values)
+    metrics.role = _clean_optional(metrics.role)
     return True
 
 
@@ -311,16 +311,16 @@ MAX_FRAMES_SECONDS = 86_400.0  # that stack samples of one line cover; writers r
 
 def _tidy_frames(frames: events.Frames) -> bool:
     kept = [row for row in frames.rows if 0 < row[2] < 1e9][:500]
-    frames.rows = [(clean_name(where), _place(place), samples) for where, place, samples in kept]
+    frames.rows = [(clean_name(where), _clean_place(place), samples) for where, place, samples in kept]
     if frames.begin is not None and not 0 <= frames.t - frames.begin <= MAX_FRAMES_SECONDS:
         frames.begin = None
     return True
 
 
 def _tidy_pulse(pulse: events.Pulse) -> bool:
-    pulse.phase = _optional(pulse.phase)
-    pulse.role = _optional(pulse.role)
-    pulse.stage = _optional(pulse.stage)
+    pulse.phase = _clean_optional(pulse.phase)
+    pulse.role = _clean_optional(pulse.role)
+    pulse.stage = _clean_optional(pulse.stage)
     pulse.frame = None if pulse.frame is None else clean(pulse.frame, 512)
     pulse.step_open = _age(pulse.step_open)
     pulse.phase_open = _age(pulse.phase_open)
@@ -335,7 +335,7 @@ def _age(value: float | None) -> float | None:
 def _tidy_note(note: events.Note) -> bool:
     note.text = clean(note.text)
     note.level = "warning" if note.level == "warning" else "info"
-    note.code = _optional(note.code)
+    note.code = _clean_optional(note.code)
     return True
 
 
@@ -348,7 +348,7 @@ def _tidy_bye(bye: events.Bye) -> bool:
 def _tidy_exit(exit_: events.Exit) -> bool:
     exit_.error = None if exit_.error is None else clean(exit_.error)
     exit_.place = None if exit_.place is None else clean(exit_.place, limits.MAX_NAME)
-    exit_.oom_kills = _counted(exit_.oom_kills)
+    exit_.oom_kills = _clean_count(exit_.oom_kills)
     return True
 
 
@@ -357,20 +357,20 @@ MAX_UNKNOWN = 100  # a reading has fewer fields
 
 def _tidy_gpu(gpu: events.Gpu) -> bool:
     gpu.uuid = clean_name(gpu.uuid)
-    gpu.name = _optional(gpu.name)
-    gpu.mig_of = _optional(gpu.mig_of)
-    gpu.driver = _optional(gpu.driver)
-    gpu.bus_id = _optional(gpu.bus_id)
+    gpu.name = _clean_optional(gpu.name)
+    gpu.mig_of = _clean_optional(gpu.mig_of)
+    gpu.driver = _clean_optional(gpu.driver)
+    gpu.bus_id = _clean_optional(gpu.bus_id)
     gpu.unknown = [clean_name(name) for name in gpu.unknown[:MAX_UNKNOWN]]
     if gpu.processes is not None:
         known = gpu.processes[: limits.MAX_GPU_PROCESSES]
-        gpu.processes = [(pid, clean_name(name), _counted(used), ours) for pid, name, used, ours in known]
+        gpu.processes = [(pid, clean_name(name), _clean_count(used), ours) for pid, name, used, ours in known]
     return True
 
 
 def _tidy_host(host: events.Host) -> bool:
     host.note = None if host.note is None else clean(host.note)
-    host.tree_busiest_name = _optional(host.tree_busiest_name)
+    host.tree_busiest_name = _clean_optional(host.tree_busiest_name)
     return True
 
 
@@ -432,8 +432,8 @@ def decode_leniently(line: bytes, kind: type) -> Event:
         raise ValueError("no event")
     kept = {}
     for name, hint in _types(kind).items():
-        value = _fitting(fields.get(name))
-        if value is None or (isinstance(value, bool) and bool not in (hint, *_choices(hint))):
+        value = _whole_number(fields.get(name))
+        if value is None or (isinstance(value, bool) and bool not in (hint, *_union_members(hint))):
             continue
         if name == "metrics" and kind is events.Steps and isinstance(value, dict):
             columns = {metric: column for metric, column in value.items() if isinstance(column, list)}
@@ -447,7 +447,7 @@ def decode_leniently(line: bytes, kind: type) -> Event:
         try:
             kept[name] = msgspec.convert(value, hint)
         except msgspec.ValidationError:
-            if type(None) not in _choices(hint):
+            if type(None) not in _union_members(hint):
                 raise
     event: Event = kind(**kept)  # a TypeError where the producer, the number or the time is missing
     return event
@@ -479,7 +479,7 @@ def _line_of(text: str) -> Line:
     return line if str(line) == text else Line(text, 0)  # a text that was cut ends anywhere
 
 
-def _choices(hint: Any) -> tuple[Any, ...]:
+def _union_members(hint: Any) -> tuple[Any, ...]:
     return getattr(hint, "__args__", ())
 
 
@@ -497,7 +497,7 @@ def _quoted(match: re.Match[bytes]) -> bytes:
     return space + (b'"nan"' if word.lower() == b"nan" else b'"' + sign + b'inf"')
 
 
-def _fitting(value: Any) -> Any:
+def _whole_number(value: Any) -> Any:
     """Return a whole number written as 512.0 as an integer, which float fields accept, too; else the value."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_INTEGER else value
 
@@ -514,4 +514,4 @@ def _whole_phase(row: Any) -> Any:
     """Return a phase row with its defaults filled in: clock `host`, entered once. The count may be written as 1.0."""
     if not isinstance(row, list) or not 2 <= len(row) <= 4:
         return row
-    return [*row[:3], *([] if len(row) > 2 else ["host"]), _fitting(row[3]) if len(row) > 3 else 1]
+    return [*row[:3], *([] if len(row) > 2 else ["host"]), _whole_number(row[3]) if len(row) > 3 else 1]

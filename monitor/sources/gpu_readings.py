@@ -24,8 +24,9 @@ from monitor.sources.nvml import (
     field_value,
     find_instances,
     is_split,
-    slowdowns,
+    slowdown_counters,
 )
+from monitor.sources.polling import RARE_EVERY
 from monitor.sources.process_tree import process_name
 from trainhooks.protocol.events import Gpu, GpuProcess
 from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_INTEGER, MAX_NAME, clean
@@ -43,7 +44,7 @@ def on_the_host() -> bool:
         return False
 
 
-def processes(driver: Driver, handle: Handle, members: Set[int]) -> list[GpuProcess] | None:
+def gpu_processes(driver: Driver, handle: Handle, members: Set[int]) -> list[GpuProcess] | None:
     """Return the processes with a compute context on a device; None where the driver does not report them.
 
     Args:
@@ -58,11 +59,11 @@ def processes(driver: Driver, handle: Handle, members: Set[int]) -> list[GpuProc
         pid = int(row.pid)
         ours = True if pid in members else False if host else None
         used = row.usedGpuMemory
-        rows_by_pid[pid] = (pid, _name(driver, pid, host), None if used is None else int(used), ours)
+        rows_by_pid[pid] = (pid, _process_name(driver, pid, host), None if used is None else int(used), ours)
     return list(rows_by_pid.values())
 
 
-def _name(driver: Driver, pid: int, host: bool) -> str:
+def _process_name(driver: Driver, pid: int, host: bool) -> str:
     name = process_name(pid) if host else None
     if name is None:
         name = driver.ask_now("nvmlSystemGetProcessName", pid)
@@ -74,46 +75,45 @@ def _name(driver: Driver, pid: int, host: bool) -> str:
     return clean(name, MAX_NAME)
 
 
-RARE_EVERY = 10.0  # seconds between readings of values that rarely change
 MAX_SHARE = 1.05  # of the time; a larger rate means that the field is not a counter of nanoseconds
 SIMULATED = "SIMULATED"  # in the driver's version or a card's name: a simulated driver for tests and demos
 
 _NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # values that some cards return for "not available"
 
 
-def read(driver: Driver, device: Device, version: str | None, members: Set[int], now: float) -> list[Gpu]:
+def read_gpu(driver: Driver, device: Device, version: str | None, members: Set[int], now: float) -> list[Gpu]:
     """Read a GPU and the MIG instances on it."""
-    gpu = _begin(device, version, now)
-    _fast(driver, device, gpu)
-    _counted(driver, device, gpu, version)
+    gpu = _new_reading(device, version, now)
+    _read_fast(driver, device, gpu)
+    _read_fields(driver, device, gpu, version)
     rare = now >= device.rare_due
     if rare:
         device.rare_due = now + RARE_EVERY
-        _rare(driver, device, gpu, version)
+        _read_rare(driver, device, gpu, version)
         if gpu.mig or device.children:
             find_instances(driver, device)
         if not gpu.mig:
-            gpu.processes = processes(driver, device.handle, members)
+            gpu.processes = gpu_processes(driver, device.handle, members)
     if device.gpm is not None:
         device.gpm.fill(gpu, now)
     else:
-        _traffic(driver, device, gpu)
-    instances = [_instance(driver, child, gpu, members, rare) for child in device.children]
+        _read_traffic(driver, device, gpu)
+    instances = [_read_instance(driver, child, gpu, members, rare) for child in device.children]
     return [gpu, *instances]
 
 
-def _begin(device: Device, version: str | None, now: float) -> Gpu:
+def _new_reading(device: Device, version: str | None, now: float) -> Gpu:
     gpu = Gpu(producer="", seq=0, t=now, uuid=device.uuid, index=device.index, name=device.name)
     gpu.simulated = SIMULATED in (version or "") or SIMULATED in (device.name or "")
     return gpu
 
 
-def _fast(driver: Driver, device: Device, gpu: Gpu) -> None:
+def _read_fast(driver: Driver, device: Device, gpu: Gpu) -> None:
     handle = device.handle
     rates = driver.ask("nvmlDeviceGetUtilizationRates", handle)
     if rates is not None:
         gpu.utilization, gpu.memory_utilization = _number(rates.gpu), _number(rates.memory)
-    _memory(driver, handle, gpu)
+    _read_memory(driver, handle, gpu)
     gpu.temperature = _number(driver.ask("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU))
     if driver.failure == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:  # later drivers may keep only this one
         gpu.temperature = _number(driver.ask("nvmlDeviceGetTemperatureV", handle, pynvml.NVML_TEMPERATURE_GPU))
@@ -134,7 +134,7 @@ def _fast(driver: Driver, device: Device, gpu: Gpu) -> None:
         gpu.reasons &= MAX_INTEGER - 1
 
 
-def _memory(driver: Driver, handle: Handle, gpu: Gpu) -> None:
+def _read_memory(driver: Driver, handle: Handle, gpu: Gpu) -> None:
     memory = driver.ask("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
     if memory is not None:
         gpu.memory_reserved = _whole(memory.reserved)
@@ -144,9 +144,9 @@ def _memory(driver: Driver, handle: Handle, gpu: Gpu) -> None:
         gpu.memory_used, gpu.memory_total = _whole(memory.used), _whole(memory.total)
 
 
-def _counted(driver: Driver, device: Device, gpu: Gpu, version: str | None) -> None:
+def _read_fields(driver: Driver, device: Device, gpu: Gpu, version: str | None) -> None:
     """Fill in the numbered fields, all in one query."""
-    counted_reasons = slowdowns(version) or ()
+    counted_reasons = slowdown_counters(version) or ()
     values = _field_values(
         driver,
         device,
@@ -195,14 +195,14 @@ def _field_values(
     return values
 
 
-def _traffic(driver: Driver, device: Device, gpu: Gpu) -> None:
+def _read_traffic(driver: Driver, device: Device, gpu: Gpu) -> None:
     """Fill in the PCIe traffic of a card without GPM counters: each query takes 20 ms, so they take turns."""
     for name, counter in (("pcie_tx", pynvml.NVML_PCIE_UTIL_TX_BYTES), ("pcie_rx", pynvml.NVML_PCIE_UTIL_RX_BYTES)):
         kilobytes = _number(driver.ask("nvmlDeviceGetPcieThroughput", device.handle, counter))
         setattr(gpu, name, None if kilobytes is None else 1024 * kilobytes)
 
 
-def _rare(driver: Driver, device: Device, gpu: Gpu, version: str | None) -> None:
+def _read_rare(driver: Driver, device: Device, gpu: Gpu, version: str | None) -> None:
     handle = device.handle
 
     def limit(which: int) -> float | None:
@@ -230,7 +230,7 @@ def _rare(driver: Driver, device: Device, gpu: Gpu, version: str | None) -> None
         gpu.remap_pending, gpu.remap_failed = bool(remapped[2]), bool(remapped[3])
 
 
-def _instance(driver: Driver, device: Device, parent: Gpu, members: Set[int], rare: bool) -> Gpu:
+def _read_instance(driver: Driver, device: Device, parent: Gpu, members: Set[int], rare: bool) -> Gpu:
     """Read a MIG instance: memory, processes and counters; clocks, temperature and power are the card's."""
     gpu = Gpu(
         producer="",
@@ -242,11 +242,11 @@ def _instance(driver: Driver, device: Device, parent: Gpu, members: Set[int], ra
         simulated=parent.simulated,
     )
     gpu.mig_of = parent.uuid
-    _memory(driver, device.handle, gpu)
+    _read_memory(driver, device.handle, gpu)
     if device.gpm is not None:
         device.gpm.fill(gpu, parent.t)
     if rare:
-        gpu.processes = processes(driver, device.handle, members)
+        gpu.processes = gpu_processes(driver, device.handle, members)
     return gpu
 
 

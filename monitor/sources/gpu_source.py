@@ -34,7 +34,7 @@ class XidWatch:
         self._thread = threading.Thread(target=self._run, name="trainmon-xid", daemon=True)
         self._thread.start()
 
-    def take(self) -> list[tuple[str | None, int]]:
+    def take_errors(self) -> list[tuple[str | None, int]]:
         """Return the errors since the last call as UUID (None: unknown) and XID, oldest first."""
         return [self._errors.popleft() for _ in range(len(self._errors))]
 
@@ -137,7 +137,7 @@ class GpuSource:
                 continue
             self._driver.failures.clear()
             device.rare_due = now if whole else device.rare_due
-            gpus = gpu_readings.read(self._driver, device, self.version, members, now)
+            gpus = gpu_readings.read_gpu(self._driver, device, self.version, members, now)
             if self._driver.failures & GONE:
                 self._close(now)
                 return Reading(trouble=self._trouble)
@@ -208,7 +208,7 @@ class GpuSource:
 
     def _add_errors(self, reading: Reading, now: float) -> None:
         by_uuid = {gpu.uuid: gpu for gpu in reading.gpus}
-        for uuid, xid in self._watch.take() if self._watch is not None else ():
+        for uuid, xid in self._watch.take_errors() if self._watch is not None else ():
             device = self._known.get(uuid) if uuid is not None else None
             who = f"GPU {device.index}" if device is not None else "a GPU"
             reading.notes.append(
@@ -234,7 +234,7 @@ class GpuSource:
 
 
 FIRST_READING = 0.5  # seconds to wait for the first reading
-PATIENCE = 0.5  # seconds to wait at the end for a reading in progress
+STOP_WAIT = 0.5  # seconds to wait at the end for a reading in progress
 HANGS = 10.0  # seconds without an answer, after which the driver counts as hanging
 
 
@@ -281,7 +281,7 @@ class GpuPoller:
 
     def stop(self) -> None:
         self._over.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(STOP_WAIT)
 
     def _run(self) -> None:
         source = GpuSource()

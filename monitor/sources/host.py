@@ -62,9 +62,9 @@ class Cgroup:
         groups = _groups(membership)
         if os.path.exists(f"{self._root}/cgroup.controllers"):
             group = next(_upwards(self._root, groups.get("", "/")))
-            return _row(f"{group}/memory.events", "oom_kill")
+            return _read_row(f"{group}/memory.events", "oom_kill")
         group = next(_upwards(self._mount("memory"), groups.get("memory", "/")))
-        return _row(f"{group}/memory.oom_control", "oom_kill")
+        return _read_row(f"{group}/memory.oom_control", "oom_kill")
 
     def _read_unified(self, mount: str, group: str, limits: Limits, now: float) -> None:
         """Read version 2: one tree; the narrowest limit of a group and its parents applies."""
@@ -74,7 +74,7 @@ class Cgroup:
             cpus = attempt(lambda quota=quota, period=period: int(quota) / int(period))  # type: ignore[misc]
             if cpus is not None and int(period) > 0 < cpus and (limits.cpus is None or cpus < limits.cpus):
                 limits.cpus = cpus
-                throttled = _row(f"{directory}/cpu.stat", "throttled_usec")
+                throttled = _read_row(f"{directory}/cpu.stat", "throttled_usec")
             _take_memory(limits, f"{directory}/memory.max", f"{directory}/memory.current")
         limits.throttled = _share(self._throttled(None if throttled is None else throttled / 1e6, now))
 
@@ -82,12 +82,12 @@ class Cgroup:
         """Read version 1: a tree for each resource."""
         throttled = None
         for directory in _upwards(self._mount("cpu", "cpu,cpuacct"), groups.get("cpu", "/")):
-            quota, period = (_whole(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period"))
+            quota, period = (_read_whole(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period"))
             if quota is None or period is None or quota <= 0 or period <= 0:
                 continue
             if limits.cpus is None or quota / period < limits.cpus:
                 limits.cpus = quota / period
-                throttled = _row(f"{directory}/cpu.stat", "throttled_time")
+                throttled = _read_row(f"{directory}/cpu.stat", "throttled_time")
         limits.throttled = _share(self._throttled(None if throttled is None else throttled / 1e9, now))
         for directory in _upwards(self._mount("memory"), groups.get("memory", "/")):
             _take_memory(limits, f"{directory}/memory.limit_in_bytes", f"{directory}/memory.usage_in_bytes")
@@ -118,19 +118,19 @@ def _upwards(mount: str, group: str) -> Iterator[str]:
 
 
 def _take_memory(limits: Limits, limit_file: str, used_file: str) -> None:
-    limit = _whole(limit_file)
+    limit = _read_whole(limit_file)
     if limit is None or not 0 < limit < MAX_INTEGER:  # "max", or in version 1 a huge number
         return
     if limits.memory is None or limit < limits.memory:
-        limits.memory, limits.memory_used = limit, _whole(used_file)
+        limits.memory, limits.memory_used = limit, _read_whole(used_file)
 
 
-def _whole(path: str) -> int | None:
+def _read_whole(path: str) -> int | None:
     text = text_of(path)
     return None if text is None else attempt(lambda: int(text))
 
 
-def _row(path: str, name: str) -> int | None:
+def _read_row(path: str, name: str) -> int | None:
     for row in (text_of(path) or "").splitlines():
         key, _, value = row.partition(" ")
         if key == name:
@@ -166,7 +166,7 @@ class HostSource:
         roots = list(roots)
         reading = events.Host(producer="", seq=0, t=now)
         self._fill_machine(reading)
-        totals = {**_disk_totals(), **_network_totals(), **_swap_totals(), "cpu_stolen": _stolen(reading.cores)}
+        totals = {**_disk_totals(), **_network_totals(), **_swap_totals(), "cpu_stolen": _stolen_percent(reading.cores)}
         for name, total in totals.items():
             setattr(reading, name, self._rates[name](total, now))
         if roots:
@@ -187,12 +187,12 @@ class HostSource:
             reading.memory_total, reading.memory_used = memory.total, memory.total - memory.available
         swap = attempt(psutil.swap_memory)
         reading.swap_used = swap.used if swap is not None else None
-        reading.disk_free = _free(str(self._run))
+        reading.disk_free = _free_bytes(str(self._run))
         shared = attempt(lambda: os.statvfs(SHARED_MEMORY))
         if shared is not None and shared.f_blocks:
             reading.shm_total = shared.f_frsize * shared.f_blocks
             reading.shm_used = shared.f_frsize * (shared.f_blocks - shared.f_bfree)
-        reading.pressure_cpu, reading.pressure_io, reading.pressure_memory = map(pressure, ("cpu", "io", "memory"))
+        reading.pressure_cpu, reading.pressure_io, reading.pressure_memory = map(read_pressure, ("cpu", "io", "memory"))
 
     def _fill_surroundings(self, reading: events.Host, pid: int, now: float) -> None:
         """Fill in the limits of the training's first process."""
@@ -200,10 +200,10 @@ class HostSource:
         reading.cpu_limit, reading.cpu_throttled = limits.cpus, limits.throttled
         reading.memory_limit, reading.memory_limited = limits.memory, limits.memory_used
         works_in = attempt(lambda: os.readlink(f"/proc/{pid}/cwd"))
-        reading.work_free = None if works_in is None else _free(works_in)
+        reading.work_free = None if works_in is None else _free_bytes(works_in)
 
 
-def pressure(resource: str) -> float | None:
+def read_pressure(resource: str) -> float | None:
     """Return the percentage of the last ten seconds in which some task waited for `resource`."""
     first = (text_of(f"/proc/pressure/{resource}") or "").partition("\n")[0]
     pairs = dict(word.split("=", 1) for word in first.split() if "=" in word)
@@ -220,7 +220,7 @@ def _trainers(run: Path) -> Set[int]:
     }
 
 
-def _free(directory: str) -> int | None:
+def _free_bytes(directory: str) -> int | None:
     return attempt(lambda: psutil.disk_usage(directory).free)
 
 
@@ -234,7 +234,7 @@ def _swap_totals() -> dict[str, float | None]:
     }
 
 
-def _stolen(cores: int | None) -> float | None:
+def _stolen_percent(cores: int | None) -> float | None:
     """Return the CPU time stolen by other virtual machines, in percent of the machine x seconds; None if unknown."""
     seconds = attempt(lambda: psutil.cpu_times().steal)
     return None if seconds is None or not cores else 100.0 * seconds / cores

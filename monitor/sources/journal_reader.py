@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from monitor.sources.decode import Unknown
-from monitor.sources.sparse_files import FREED, after_freed
+from monitor.sources.sparse_files import FREED, end_of_freed, file_size
 from monitor.sources.step_lines import without_first
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello, Steps
 from trainhooks.protocol.limits import MAX_LINE
 
-CHUNK = 1 << 21  # bytes read at once: some five thousand steps
+JOURNAL_CHUNK = 1 << 21  # bytes read at once: some five thousand steps
 SKIPPED = 1 << 18  # bytes read at once of a line that is too long
 
 
@@ -35,19 +35,16 @@ class JournalTail:
 
     def size(self) -> int:
         """Return the current size of the file in bytes; 0 where it cannot be read."""
-        try:
-            return os.stat(self.path).st_size
-        except OSError:
-            return 0
+        return file_size(self.path)
 
     def read(self) -> list[bytes]:
         """Return the next whole lines, about a chunk of them; empty when there are none yet."""
-        return lines_of(self.block())
+        return lines_of(self.read_block())
 
-    def block(self) -> bytes:
+    def read_block(self) -> bytes:
         """Return the next whole lines in one piece, line ends included, about a chunk of them."""
         try:
-            with open(self.path, "rb", buffering=0, opener=rundir.at_once) as source:
+            with open(self.path, "rb", buffering=0, opener=rundir.open_at_once) as source:
                 there = os.fstat(source.fileno()).st_size - self.offset
                 if there > 0:
                     there -= self._skip_long_line(source)
@@ -55,12 +52,12 @@ class JournalTail:
                     return b""
                 source.seek(self.offset)
                 # Not always a whole chunk: Python allocates the requested size, several times per second.
-                data = source.read(min(CHUNK, there))
+                data = source.read(min(JOURNAL_CHUNK, there))
                 if data.startswith(FREED):
                     self.has_gap = True
-                    self.offset = after_freed(source.fileno(), self.offset)
+                    self.offset = end_of_freed(source.fileno(), self.offset)
                     source.seek(self.offset)
-                    data = source.read(CHUNK)
+                    data = source.read(JOURNAL_CHUNK)
         except OSError:
             return b""
         freed = data.find(FREED)
@@ -204,7 +201,7 @@ class Sequencer:
         if held is None or held.next_seq < event.next_seq:
             self._held += held is None
             sequence.held[seq] = event
-        return self._give_up(sequence) if self._held > MAX_HELD else self._due(sequence)
+        return self._skip_missing(sequence) if self._held > MAX_HELD else self._due(sequence)
 
     def push_all(self, events: list[Any]) -> list[Any]:
         """Take many events. Usually all are of one producer and in order."""
@@ -247,14 +244,14 @@ class Sequencer:
         """Return the number of the next event of each producer, for `go_on`."""
         return {producer: sequence.expected for producer, sequence in self._producers.items()}
 
-    def go_on(self, expected: dict[str, int], missing: int) -> None:
+    def resume(self, expected: dict[str, int], missing: int) -> None:
         """Continue from where an earlier reader stopped."""
         self._producers = {producer: _Sequence(number) for producer, number in expected.items()}
         self.missing, self._held = missing, 0
 
-    def settle(self) -> list[Event]:
+    def release_waiting(self) -> list[Event]:
         """Return what still waits, in order. Call it when the journals were read to their ends, so gaps are real."""
-        return [event for sequence in self._producers.values() for event in self._give_up(sequence)]
+        return [event for sequence in self._producers.values() for event in self._skip_missing(sequence)]
 
     def _due(self, sequence: _Sequence, moved: bool = False) -> list[Event]:
         out: list[Event] = []
@@ -274,7 +271,7 @@ class Sequencer:
             out += sequence.pass_on(sequence.held.pop(seq))
         return [*out, *self._due(sequence)] if out else out
 
-    def _give_up(self, sequence: _Sequence) -> list[Event]:
+    def _skip_missing(self, sequence: _Sequence) -> list[Event]:
         """Return what waits in order; what it waited for is missing."""
         out: list[Event] = []
         for seq in sorted(sequence.held):

@@ -116,7 +116,7 @@ class Driver:
             self._suspects.add(name)  # once may be coincidence: on a busy machine this thread waits for a core
         else:
             self._slow.add(name)
-            self._held[key] = _Held(answer, self.failure, self._now + _pause(took))
+            self._held[key] = _Held(answer, self.failure, self._now + _slow_pause(took))
         return answer
 
     def ask_now(self, name: str, *arguments: Any) -> Any:
@@ -137,7 +137,7 @@ class Driver:
             if took < SLOW_CALL / 2 and key[0] not in BLOCKING and self.failure not in LOST:
                 self._no_longer_slow(key[0])
             else:
-                self._held[key] = _Held(answer, self.failure, now + _pause(took))
+                self._held[key] = _Held(answer, self.failure, now + _slow_pause(took))
 
     def forget(self) -> None:
         """Drop all memory: the handles are invalid after the driver was reopened."""
@@ -166,7 +166,7 @@ class Driver:
         self.failures.add(code)
 
 
-def _pause(took: float) -> float:
+def _slow_pause(took: float) -> float:
     return min(max(took / SLOW_SHARE, SLOW_EVERY[0]), SLOW_EVERY[1])
 
 
@@ -197,7 +197,7 @@ _MEMBERS = {
 }
 
 
-def slowdowns(version: str | None) -> tuple[int, int, int] | None:
+def slowdown_counters(version: str | None) -> tuple[int, int, int] | None:
     """Return the counters of software thermal, hardware thermal and power brake slowdowns, in nanoseconds.
 
     None where the driver version is unknown: the wrong numbers would be other counters.

@@ -11,6 +11,8 @@ import psutil
 
 T = TypeVar("T")
 
+RARE_EVERY = 10.0  # seconds between readings of values that rarely change
+
 
 def attempt(reading: Callable[[], T]) -> T | None:
     """Return the result of a reading; None where it fails."""

@@ -161,7 +161,7 @@ class Threads:
         if not self._paced.due(now):
             return
         with self._paced.timed(now):
-            times = {(pid, tid): thread_times for pid in pids for tid, thread_times in _times(pid)}
+            times = {(pid, tid): thread_times for pid in pids for tid, thread_times in _thread_times(pid)}
             last, before = self._read_at, self._last
             self._last, self._read_at = times, now
             if last is None or now <= last:
@@ -174,10 +174,10 @@ class Threads:
             busiest = max(ran, key=lambda thread: ran[thread], default=None)
             if busiest is not None:
                 reading.tree_busiest = min(100.0, max(0.0, 100 * ran[busiest] / (now - last)))
-                reading.tree_busiest_name = _name(*busiest)
+                reading.tree_busiest_name = _thread_name(*busiest)
 
 
-def _times(pid: int) -> list[tuple[int, Times]]:
+def _thread_times(pid: int) -> list[tuple[int, Times]]:
     """Return the times of every thread of a process; empty where the kernel does not keep them."""
     rows = []
     for tid in attempt(lambda: os.listdir(f"/proc/{pid}/task")) or ():
@@ -187,7 +187,7 @@ def _times(pid: int) -> list[tuple[int, Times]]:
     return rows
 
 
-def _name(pid: int, tid: int) -> str:
+def _thread_name(pid: int, tid: int) -> str:
     """Return `python 1234`, or `pt_data_pin 1234/1301` for a thread other than the main one."""
     name = clean(text_of(f"/proc/{pid}/task/{tid}/comm") or "", MAX_NAME - 24)
     return f"{name} {pid}" if tid == pid else f"{name} {pid}/{tid}"
@@ -196,7 +196,7 @@ def _name(pid: int, tid: int) -> str:
 WORKER_NAME = "pt_data_worker"  # the name of a DataLoader worker in recent versions of torch
 _SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver")
 _HELPERS = ("multiprocessing.resource_tracker", "compile_worker")
-MIN_READINGS = 3  # of a process until its role is known: between fork and exec it has its parent's name
+MIN_ROLE_READINGS = 3  # of a process until its role is known: between fork and exec it has its parent's name
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def count(members: Mapping[int, Member], trainers: Set[int]) -> tuple[int | None
         return sum(member.name == WORKER_NAME for member in members.values()) or None, None
     workers = executors = 0
     for pid, member in members.items():
-        if pid in trainers or not _descends(pid, members, trainers) or _helps(member.command):
+        if pid in trainers or not _descends(pid, members, trainers) or _is_helper(member.command):
             continue
         if member.name == WORKER_NAME or (not named and _is_worker(member, members, trainers)):
             workers += 1
@@ -249,7 +249,7 @@ def _is_worker(member: Member, members: Mapping[int, Member], trainers: Set[int]
     return any(word in part for word in _SPAWNED for part in member.command)
 
 
-def _helps(command: Sequence[str]) -> bool:
+def _is_helper(command: Sequence[str]) -> bool:
     return any(word in part for word in _HELPERS for part in command)
 
 
@@ -276,7 +276,7 @@ class ProcessRoles:
             old = self._known.get(pid)
             if old is not None and old.process != process:
                 old = None  # the pid was reused
-            if old is None or old.readings < MIN_READINGS:
+            if old is None or old.readings < MIN_ROLE_READINGS:
                 member = _member(process)
                 if member is not None:
                     known[pid] = _Reading(process, member, 1 if old is None else old.readings + 1)

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from monitor.sources.decode import decode
-from monitor.sources.sparse_files import FREED, after_freed
+from monitor.sources.sparse_files import FREED, end_of_freed
 from monitor.sources.step_lines import single_events
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE
@@ -109,7 +109,7 @@ class Recording:
             offset = 0
             while line := source.readline(MAX_LINE + 1):
                 if line.startswith(FREED):  # its numbers are missing
-                    offset = after_freed(source.fileno(), offset)
+                    offset = end_of_freed(source.fileno(), offset)
                     source.seek(offset)
                     continue
                 try:
@@ -164,7 +164,7 @@ class Recording:
             )
             places, missing = producer.in_order()
             self.missing += missing
-            latest, ahead = float("-inf"), _ahead(producer, first)
+            latest, ahead = float("-inf"), _clock_difference(producer, first)
             for at in places:
                 latest = max(latest, producer.times[at] + ahead)
                 files.append(producer.files[at])
@@ -179,7 +179,7 @@ class Recording:
         self.times = array("d", (times[at] for at in order))  # on the clock of the lead's host
         self.steps = array("q", (n for n, at in enumerate(order) if steps[at]))  # the numbers of the lead's steps
 
-    def before(self, moment: float) -> int:
+    def count_before(self, moment: float) -> int:
         """Return the number of events at or before a moment."""
         return bisect_right(self.times, moment)
 
@@ -213,7 +213,7 @@ class Recording:
         self._open.clear()
 
 
-def _ahead(producer: _Producer, first: _Producer | None) -> float:
+def _clock_difference(producer: _Producer, first: _Producer | None) -> float:
     """Return the seconds to add to a producer's times: monotonic clocks of machines differ."""
     if (
         first is None

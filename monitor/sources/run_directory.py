@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor.sources import streams
-from monitor.sources.decode import UNKNOWN, decode, numbered
+from monitor.sources.decode import UNKNOWN_KIND, decode, decode_numbered
 from monitor.sources.journal_reader import JournalPosition, JournalTail, Sequencer, lines_of
 from monitor.sources.sockets import Subscriber
 from monitor.sources.step_lines import decode_lines, single_events, step_blocks
@@ -84,14 +84,14 @@ class RunDirectory:
     def _beyond_journals(self) -> list[Any]:
         """Return the events that are due once the journals are read to their ends."""
         out: list[Any] = []
-        frames = self._subscriber.take()
+        frames = self._subscriber.receive()
         for batch in frames:
             self._take_frame(batch, out)
         # The lines of a frame, and of lost frames, were in the journal before.
         if out or (frames and (out := self._read_journals())):
             return out
         self._caught_up = True
-        return self._sequencer.settle()
+        return self._sequencer.release_waiting()
 
     def _read_journals(self) -> list[Any]:
         """Read journals in turn until some event is due; empty when all are read to their ends.
@@ -101,8 +101,8 @@ class RunDirectory:
         tails = list(self._tails.items())
         for turn in range(len(tails)):
             path, tail = tails[(self._turn + turn) % len(tails)]
-            while block := tail.block():
-                known = self._known(path, decode_lines(lines_of(block), numbered))
+            while block := tail.read_block():
+                known = self._known(path, decode_lines(lines_of(block), decode_numbered))
                 if tail.has_gap and known:
                     tail.has_gap, self.has_gap = False, True
                     self._sequencer.jump_to(known[0])
@@ -113,7 +113,7 @@ class RunDirectory:
 
     def _known(self, path: Path, decoded: list[Any]) -> list[Any]:
         """Return the events that this version knows; count unreadable lines."""
-        known = [event for event in decoded if event is not None and event is not UNKNOWN]
+        known = [event for event in decoded if event is not None and event is not UNKNOWN_KIND]
         self.unreadable += self._places.setdefault(path, JournalPosition()).count_unreadable(
             decoded, len(known) == len(decoded)
         )
@@ -124,7 +124,7 @@ class RunDirectory:
         if now - self._scanned < RESCAN:
             return
         self._scanned = now
-        journals = [path for path in rundir.journals(self.path) if streams.begun(path)]
+        journals = [path for path in rundir.journals(self.path) if streams.is_known(path)]
         wanted = self._of_one_training(journals)
         strangers = set(journals).difference(wanted)  # journals that are gone, with their run, are none
         self.is_stale = self.is_stale or not strangers.isdisjoint(self._tails)
@@ -135,13 +135,13 @@ class RunDirectory:
 
     def _of_one_training(self, journals: list[Path]) -> list[Path]:
         """Return the journals of the training that is shown, with the recorder's."""
-        if not streams.several(journals):
+        if not streams.has_several(journals):
             return journals
         if journals != self._journals:
-            self._journals, self.streams = journals, streams.streams(journals)
+            self._journals, self.streams = journals, streams.find_streams(journals)
         if len(self.streams) > 1:
-            self.shown = streams.lead(self.streams) if self._chosen is None else self._chosen
-        return streams.of_one(journals, self.streams, self.shown)
+            self.shown = streams.leading_place(self.streams) if self._chosen is None else self._chosen
+        return streams.journals_of(journals, self.streams, self.shown)
 
     def find_journals(self) -> None:
         """Search for journals now."""
@@ -154,10 +154,10 @@ class RunDirectory:
         self._scanned = -RESCAN
 
     def _take(self, line: bytes, out: list[Any]) -> None:
-        event = numbered(line)
+        event = decode_numbered(line)
         if event is None:
             self.unreadable += 1
-        elif event is not UNKNOWN:
+        elif event is not UNKNOWN_KIND:
             assert isinstance(event, Event)
             out += self._sequencer.push(event)
 
@@ -181,7 +181,7 @@ class RunDirectory:
             return True
         ending = f"-{producer}.jsonl"
         if producer not in self._strangers and any(
-            path.name.endswith(ending) and streams.begun(path) for path in rundir.journals(self.path)
+            path.name.endswith(ending) and streams.is_known(path) for path in rundir.journals(self.path)
         ):
             self._strangers.add(producer)
             self.rescan()
@@ -196,7 +196,7 @@ class RunDirectory:
         self._scan()
         for tail in self._tails.values():
             tail.offset = position.offsets.get(tail.path.name, 0)
-        self._sequencer.go_on(position.expected, position.missing)
+        self._sequencer.resume(position.expected, position.missing)
         self.unreadable = position.unreadable
 
     def bytes_read(self) -> int:
@@ -242,7 +242,7 @@ def _by_rank(path: Path) -> tuple[bool, int, float, str]:
 def _begin(path: Path) -> float:
     """Return the time of a journal's first line; 0 where it cannot be read yet."""
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             first = decode(source.readline(MAX_LINE + 1).rstrip(b"\n"))
     except OSError:
         return 0.0

@@ -22,7 +22,7 @@ SPARE_DESCRIPTORS = 64  # a context and its sockets take about a dozen, each pee
 SPARE_THREADS = 4  # a context has two
 SPARE_BYTES = 1 << 30  # of address space: stacks and heaps of these threads, and the library
 LINGER_MS = 200  # for a publisher's last frame
-MAX_FRAMES = 1000  # taken at once
+MAX_RECEIVED = 1000  # taken at once
 
 
 class Refused(OSError):
@@ -31,17 +31,17 @@ class Refused(OSError):
 
 def shortage() -> str | None:
     """Return what this process has too little of for libzmq, in words; None where there is enough."""
-    if few_descriptors(SPARE_DESCRIPTORS):
+    if has_few_descriptors(SPARE_DESCRIPTORS):
         return f"fewer than {SPARE_DESCRIPTORS} file descriptors are free (ulimit -n)"
     for limit, field, option in ((resource.RLIMIT_AS, 0, "-v"), (resource.RLIMIT_DATA, 5, "-d")):
-        if _few_bytes(limit, field):
+        if _has_few_bytes(limit, field):
             return f"less than {SPARE_BYTES >> 30} GiB of memory may be reserved (ulimit {option})"
     if not _can_start_threads(SPARE_THREADS):
         return f"no {SPARE_THREADS} threads can be started (ulimit -u, or the limit of a container)"
     return None
 
 
-def few_descriptors(spare: int) -> bool:
+def has_few_descriptors(spare: int) -> bool:
     """Return whether fewer than `spare` descriptors are free; true where that is unknown."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
@@ -52,7 +52,7 @@ def few_descriptors(spare: int) -> bool:
         return True
 
 
-def _few_bytes(limit: int, field: int) -> bool:
+def _has_few_bytes(limit: int, field: int) -> bool:
     """Return whether a limit of memory leaves too little.
 
     Args:
@@ -87,7 +87,7 @@ def _can_start_threads(count: int) -> bool:
     return True
 
 
-def _opened(kind: str) -> tuple[Any, Any]:
+def _open_socket(kind: str) -> tuple[Any, Any]:
     """Return a context and its one socket.
 
     Raises:
@@ -117,7 +117,7 @@ class Publisher:
             Refused: there can be no socket.
         """
         self._path = path
-        self._context, self._socket = _opened("PUB")
+        self._context, self._socket = _open_socket("PUB")
         import zmq
 
         self._failure, self._flags = zmq.ZMQError, zmq.NOBLOCK
@@ -167,7 +167,7 @@ class Subscriber:
         if not path.is_socket():
             return
         try:
-            self._context, self._socket = _opened("SUB")
+            self._context, self._socket = _open_socket("SUB")
         except Refused:
             self._is_refused = True
             return
@@ -178,7 +178,7 @@ class Subscriber:
         with contextlib.suppress(zmq.ZMQError):
             self._socket.connect(f"ipc://{path}")
 
-    def take(self) -> list[bytes]:
+    def receive(self) -> list[bytes]:
         """Return the frames that have arrived, without waiting."""
         if self._socket is None:
             return []
@@ -186,7 +186,7 @@ class Subscriber:
 
         out: list[bytes] = []
         with contextlib.suppress(zmq.Again):
-            while len(out) < MAX_FRAMES:
+            while len(out) < MAX_RECEIVED:
                 out.append(self._socket.recv(zmq.NOBLOCK))
         return out
 

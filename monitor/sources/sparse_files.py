@@ -14,14 +14,14 @@ from functools import cache
 from typing import Any
 
 FREED = b"\0"
-READ_BYTES = 1 << 18
+SCAN_BYTES = 1 << 18
 
 # linux/falloc.h
 _KEEP_SIZE = 1
 _PUNCH_HOLE = 2
 
 
-def reserve(handle: int, begin: int, count: int) -> bool:
+def reserve_space(handle: int, begin: int, count: int) -> bool:
     """Reserve disk space for `count` bytes of a file from `begin` on, its size unchanged. False where that fails.
 
     Args:
@@ -31,7 +31,7 @@ def reserve(handle: int, begin: int, count: int) -> bool:
     return _fallocate(handle, _KEEP_SIZE, begin, count)
 
 
-def free(path: os.PathLike[str], begin: int, end: int) -> bool:
+def free_space(path: os.PathLike[str], begin: int, end: int) -> bool:
     """Give back the disk space of a part of a file. False where the file system cannot, or the file is not ours."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -50,7 +50,7 @@ def used_bytes(path: os.PathLike[str]) -> int:
         return 0
 
 
-def size(path: os.PathLike[str]) -> int:
+def file_size(path: os.PathLike[str]) -> int:
     """Return the size of a file in bytes, freed parts included; 0 where it does not exist."""
     try:
         return os.stat(path).st_size
@@ -58,7 +58,7 @@ def size(path: os.PathLike[str]) -> int:
         return 0
 
 
-def after_freed(handle: int, offset: int) -> int:
+def end_of_freed(handle: int, offset: int) -> int:
     """Return where the zero bytes end that begin at `offset`: the begin of what was kept, or the end of the file.
 
     Raises:
@@ -66,7 +66,7 @@ def after_freed(handle: int, offset: int) -> int:
     """
     while True:
         offset = next_data(handle, offset)
-        data = os.pread(handle, READ_BYTES, offset)
+        data = os.pread(handle, SCAN_BYTES, offset)
         kept = data.lstrip(FREED)
         if kept or not data:
             return offset + len(data) - len(kept)

@@ -16,10 +16,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
     import torch
 
     from trainhooks.auto import instrumentation
-    from trainhooks.protocol.secrets import masked_config
+    from trainhooks.protocol.secrets import mask_config
 
     said: list[Facts] = []
-    put: Callable[[Any], None] = lambda entry: said.append(masked_config(entry[1]["facts"])["ops"])  # noqa: E731
+    put: Callable[[Any], None] = lambda entry: said.append(mask_config(entry[1]["facts"])["ops"])  # noqa: E731
     monkeypatch.setattr(instrumentation.session, "quiet_put", lambda: put)
     torch._dynamo.utils.counters.clear()  # other tests may have compiled
     return said

@@ -17,9 +17,9 @@ X = torch.randn(4, 128, 64)
 def inspect_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Return the result of a model's second call, which is inspected."""
     found = op_inspection.OpInspection()
-    assert not found.due(module, 1) and found.due(module, 2)
+    assert not found.is_due(module, 1) and found.is_due(module, 2)
     call = found.call_for(torch, module)
-    assert found.done and not found.due(module, 3)
+    assert found.done and not found.is_due(module, 3)
     return call(*args, **kwargs)
 
 

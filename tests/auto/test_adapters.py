@@ -32,7 +32,7 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
     """What is put into this thread's lane."""
     entries: list[tuple[Any, ...]] = []
     monkeypatch.setattr(session, "quiet_put", lambda: entries.append)
-    monkeypatch.setattr(session, "explicit", lambda: False)
+    monkeypatch.setattr(session, "has_explicit_steps", lambda: False)
     yield entries
     assert (framework.open_evaluations, framework.open_phases) == (0, 0)
 
@@ -70,7 +70,7 @@ def test_an_evaluation_counts_as_a_whole(put: list[tuple[Any, ...]]) -> None:
 def test_a_program_that_tells_its_steps_is_told_no_phases(
     put: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "explicit", lambda: True)
+    monkeypatch.setattr(session, "has_explicit_steps", lambda: True)
     with instrumentation.phase("reward"), instrumentation.span("checkpoint"):
         pass
     assert put == []
@@ -136,9 +136,9 @@ def test_functions_methods_and_class_methods_are_replaced_once() -> None:
         return ours
 
     for name in ("plain", "of_class", "static"):
-        assert instrumentation.replace(Theirs, name, make)
-        assert instrumentation.replace(Theirs, name, make)  # as two packages of the same framework would
-    assert not instrumentation.replace(Theirs, "of_another_version", make)
+        assert instrumentation.wrap(Theirs, name, make)
+        assert instrumentation.wrap(Theirs, name, make)  # as two packages of the same framework would
+    assert not instrumentation.wrap(Theirs, "of_another_version", make)
     assert (Child().plain(1), Child.of_class(2), Child.static(3), Theirs.static(4)) == (1, (Child, 2), 3, 4)
     assert calls == ["plain", "of_class", "static", "static"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainhooks.auto import instrumentation
-from trainhooks.auto.models.model_calls import FIRST_REPORT, RepeatedCalls
+from trainhooks.auto.models.model_calls import FIRST_CALLS_REPORT, RepeatedCalls
 from trainhooks.recording import facts
 
 from .watched import ROOT, both, long, watched
@@ -44,12 +44,12 @@ def calls(steps: int, of_a_step: Callable[[RepeatedCalls, int], None]) -> Repeat
 def test_a_second_call_before_the_backward(recorded: list[dict[str, Any]]) -> None:
     def twice(counted: RepeatedCalls, step: int) -> None:
         batch = Tensor()
-        counted.called(batch, {}, step, 0)
-        counted.called(batch, {}, step, 0)
+        counted.add_call(batch, {}, step, 0)
+        counted.add_call(batch, {}, step, 0)
 
     assert calls(128, twice).times == 128
     assert recorded == [
-        {"repeated": times * FIRST_REPORT // 2, "calls": times * FIRST_REPORT, "without_gradients": 0}
+        {"repeated": times * FIRST_CALLS_REPORT // 2, "calls": times * FIRST_CALLS_REPORT, "without_gradients": 0}
         for times in (1, 2, 4, 8)
     ]
 
@@ -57,9 +57,9 @@ def test_a_second_call_before_the_backward(recorded: list[dict[str, Any]]) -> No
 def test_a_look_at_the_training_batch_without_gradients(recorded: list[dict[str, Any]]) -> None:
     def looked_at(counted: RepeatedCalls, step: int) -> None:
         batch = Tensor()
-        counted.looked(Tensor(), {})  # of another one, as a policy acts
-        counted.called(batch, {}, step, 0)
-        counted.looked(batch, {})
+        counted.add_call_without_gradients(Tensor(), {})  # of another one, as a policy acts
+        counted.add_call(batch, {}, step, 0)
+        counted.add_call_without_gradients(batch, {})
 
     counted = calls(64, looked_at)
     assert (counted.times, counted.looks) == (0, 64)
@@ -72,8 +72,8 @@ def test_a_second_call_after_the_update(recorded: list[dict[str, Any]]) -> None:
 
     def once_more(counted: RepeatedCalls, step: int) -> None:
         if step > 1:
-            counted.called(batches[step - 1], {}, step, 0)
-        counted.called(batches[step], {}, step, 0)
+            counted.add_call(batches[step - 1], {}, step, 0)
+        counted.add_call(batches[step], {}, step, 0)
 
     assert calls(49, once_more).times == 48
     assert recorded
@@ -85,7 +85,7 @@ def test_other_arguments_make_another_call(recorded: list[dict[str, Any]]) -> No
     def pairs(counted: RepeatedCalls, step: int, others: tuple[dict[Any, int], ...]) -> None:
         user = Tensor()
         for given in others:
-            counted.called(user, {0: id(user), **given}, step, 0)
+            counted.add_call(user, {0: id(user), **given}, step, 0)
 
     assert calls(64, lambda counted, step: pairs(counted, step, ({1: 7}, {1: 8}))).times == 0
     assert calls(64, lambda counted, step: pairs(counted, step, ({"labels": 7}, {}))).times == 64
@@ -94,22 +94,22 @@ def test_other_arguments_make_another_call(recorded: list[dict[str, Any]]) -> No
 def views(counted: RepeatedCalls, step: int) -> None:
     kept = [Tensor(), Tensor()]
     for batch in kept:
-        counted.called(batch, {}, step, 0)
+        counted.add_call(batch, {}, step, 0)
 
 
 def slices(counted: RepeatedCalls, step: int) -> None:
     for _ in range(8):
-        counted.called(Tensor(), {}, step, 0)  # gone at once: the next one may lie in the same place
+        counted.add_call(Tensor(), {}, step, 0)  # gone at once: the next one may lie in the same place
 
 
 def twice_learned(counted: RepeatedCalls, step: int) -> None:
     batch = Tensor()
-    counted.called(batch, {}, step, 0)
-    counted.called(batch, {}, step, 1)
+    counted.add_call(batch, {}, step, 0)
+    counted.add_call(batch, {}, step, 1)
 
 
 def epochs_of_one_batch(counted: RepeatedCalls, step: int, batch: Tensor = Tensor()) -> None:  # noqa: B008
-    counted.called(batch, {}, step, 0)
+    counted.add_call(batch, {}, step, 0)
 
 
 @pytest.mark.parametrize("of_a_step", [views, slices, twice_learned, epochs_of_one_batch])

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from trainhooks.auto.models import generator_weights, program_facts
-from trainhooks.auto.models.generator_weights import FIRST_REPORT, GeneratorWeights
+from trainhooks.auto.models.generator_weights import FIRST_WEIGHTS_REPORT, GeneratorWeights
 
 CALLS = 20
 
@@ -49,7 +49,9 @@ def calls(model: nn.Module, generator: nn.Module, sync: Callable[[int], None] = 
 def test_a_copy_that_stays_as_it_is(model: nn.Module, reported: list[dict[str, Any]]) -> None:
     weights = calls(model, copy.deepcopy(model))
     assert (weights.updated, weights.unchanged) == (CALLS - 1, CALLS - 1)
-    assert reported == [{"updated": count, "unchanged": count} for count in (FIRST_REPORT, 2 * FIRST_REPORT)]
+    assert reported == [
+        {"updated": count, "unchanged": count} for count in (FIRST_WEIGHTS_REPORT, 2 * FIRST_WEIGHTS_REPORT)
+    ]
 
 
 def test_a_copy_behind_a_wrapper(model: nn.Module, reported: list[dict[str, Any]]) -> None:

@@ -73,21 +73,21 @@ def test_copies_that_compute_something_new(tmp_path: Path, kind: str) -> None:
 
 def test_equal_rows_of_one_update_are_not_repeated() -> None:
     counts = RepeatedInference()
-    assert not counts.takes([1, 2], (0,), (0,))
-    assert not counts.takes([1, 2], (0,), (0,))
-    assert counts.takes([1, 2], (0,), (1,))
+    assert not counts.is_repeat([1, 2], (0,), (0,))
+    assert not counts.is_repeat([1, 2], (0,), (0,))
+    assert counts.is_repeat([1, 2], (0,), (1,))
 
 
 def test_a_copy_with_new_weights_computes_something_new() -> None:
     counts = RepeatedInference()
     for update in range(4):
-        assert not counts.takes([1, 2], (update,), (update,))
+        assert not counts.is_repeat([1, 2], (update,), (update,))
 
 
 def test_rounds_are_new_rows_after_repeated_ones() -> None:
     counts = RepeatedInference()
     for update, rows in enumerate(([1], [1], [1], [2], [2], [3])):
-        counts.takes(rows, (0,), (update,))
+        counts.is_repeat(rows, (0,), (update,))
     assert (counts.calls, counts.repeated, counts.rounds, counts.mixed) == (6, 3, 2, 0)
 
 

@@ -133,26 +133,26 @@ def test_where_it_cannot_be_seen_it_is_said(recorded: list[Facts], module: Any, 
 def test_several_models(recorded: list[Facts]) -> None:
     one, other = nn.Linear(64, 3), nn.Linear(64, 3)
     found = op_inspection.OpInspection()
-    assert not found.due(one, 1) and found.due(one, 2)
+    assert not found.is_due(one, 1) and found.is_due(one, 2)
     found.call_for(torch, one)(X)
-    assert not found.due(nn.Sequential(one), 2)  # wrapped since
-    assert not found.due(other, 2) and not found.due(other, 3) and not found.due(one, 3)
+    assert not found.is_due(nn.Sequential(one), 2)  # wrapped since
+    assert not found.is_due(other, 2) and not found.is_due(other, 3) and not found.is_due(one, 3)
     assert "flops_unknown" not in recorded[0] and recorded[1:] == [{"flops_unknown": op_inspection.SEVERAL}]
 
 
 def test_trainings_of_one_kind_one_after_the_other(recorded: list[Facts]) -> None:
     found, model = op_inspection.OpInspection(), nn.Linear(64, 3)
-    assert not found.due(model, 1) and found.due(model, 2)
+    assert not found.is_due(model, 1) and found.is_due(model, 2)
     found.call_for(torch, model)(X)
     del model
     gc.collect()
-    assert not found.due(nn.Linear(64, 3), 3) and len(recorded) == 1
+    assert not found.is_due(nn.Linear(64, 3), 3) and len(recorded) == 1
 
 
 def test_a_model_that_was_wrapped_after_its_first_call_is_one_model(recorded: list[Facts]) -> None:
     inner = nn.Linear(64, 3)
     outer, found = nn.Sequential(inner), op_inspection.OpInspection()
-    assert not found.due(inner, 1) and not found.due(outer, 2) and found.due(outer, 3)
+    assert not found.is_due(inner, 1) and not found.is_due(outer, 2) and found.is_due(outer, 3)
     found.call_for(torch, outer)(X)
     assert "flops_unknown" not in recorded[0] and recorded[0]["step"] == 3
 

@@ -11,7 +11,7 @@ import pytest
 
 from monitor.model.view import OpenWork, View
 from monitor.runs.follow import Run
-from monitor.sources.tail_file import stacks
+from monitor.sources.starting_imports import all_imports
 from tests.auto.watched import LIMIT, ROOT, environment
 from trainhooks.auto.imports import STARTING
 
@@ -71,4 +71,4 @@ def test_nobody_hears_of_a_run_that_is_gone(tmp_path: Path) -> None:
 def test_lines_of_several_processes_and_of_nobody() -> None:
     told = b"7 1000000000 import torch\n8 2000000000 import torch\nx\n\xff 1 y\n7 3000000000 \n9 1 \n"
     told += b"8 4 \x1b[31mimport a\n8"
-    assert stacks(told) == {7: [], 8: [("import torch", 2.0), ("[31mimport a", 4e-9)], 9: []}
+    assert all_imports(told) == {7: [], 8: [("import torch", 2.0), ("[31mimport a", 4e-9)], 9: []}

@@ -64,10 +64,11 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
 
 def diagnosis(times: int = 20) -> dict[str, float]:
     """What the rules cost while a run lives, once a whole view: on the recordings of the demos, and on a long run."""
-    from monitor.diagnosis.diagnose import diagnose, verdict
+    from monitor.diagnosis.diagnose import diagnose
     from monitor.diagnosis.rule import Evidence
-    from monitor.diagnosis.suggestions import to_try
-    from monitor.model.summary import open_work, report
+    from monitor.diagnosis.suggestions import suggest
+    from monitor.diagnosis.verdict import verdict
+    from monitor.model.summary import make_report, open_work
     from monitor.model.wall_time import RunContext
     from monitor.runs.follow import WHOLE_FRAME
     from monitor.runs.replay import open_player
@@ -79,12 +80,12 @@ def diagnosis(times: int = 20) -> dict[str, float]:
             while not player.play_to(player.now - player.elapsed + player.length):
                 pass
             around = RunContext({}, player.now, True)
-            known = report(player.state, around)
+            known = make_report(player.state, around)
             evidence = Evidence(player.state, known, open_work(player.state, around, known.outcome))
             begin = time.process_time()
             for _ in range(times):
                 found = diagnose(evidence)
-                to_try(evidence, found)
+                suggest(evidence, found)
                 verdict(found, evidence)
             dearest = max(dearest, (time.process_time() - begin) / times)
     return {"one diagnosis, ms": 1e3 * dearest, "live, % of a core": 100 * dearest / WHOLE_FRAME}

@@ -12,7 +12,7 @@ import pytest
 
 from monitor import alerts
 from monitor.alerts import MAX_COMMAND_SECONDS, MAX_WAITING, MIN_REPEAT_SECONDS, MIN_START_SECONDS, AlertRunner
-from monitor.diagnosis.diagnose import CLEARED_AFTER, FindingLog
+from monitor.diagnosis.finding_log import CLEARED_AFTER, FindingLog
 from monitor.model.report import Finding, Outcome
 from monitor.model.view import FindingChange, View
 from monitor.tui.feed import NewAlerts, notification
@@ -32,26 +32,26 @@ def kinds(turns: list[FindingChange]) -> list[tuple[str, str]]:
 
 def test_findings_come_grow_worse_and_go() -> None:
     log = FindingLog()
-    assert log.take([], 0.0) == []
-    assert kinds(log.take([found()], 1.0)) == [("appeared", "input-bound")]
-    assert log.take([found()], 2.0) == []
-    assert kinds(log.take([found(severity="critical")], 3.0)) == [("worse", "input-bound")]
-    assert log.take([], 4.0) == [], "it may come back"
-    assert kinds(log.take([found()], 5.0)) == []
-    assert kinds(log.take([], 5.0 + CLEARED_AFTER)) == [("cleared", "input-bound")]
+    assert log.update([], 0.0) == []
+    assert kinds(log.update([found()], 1.0)) == [("appeared", "input-bound")]
+    assert log.update([found()], 2.0) == []
+    assert kinds(log.update([found(severity="critical")], 3.0)) == [("worse", "input-bound")]
+    assert log.update([], 4.0) == [], "it may come back"
+    assert kinds(log.update([found()], 5.0)) == []
+    assert kinds(log.update([], 5.0 + CLEARED_AFTER)) == [("cleared", "input-bound")]
     assert kinds(log.turns) == [("appeared", "input-bound"), ("worse", "input-bound"), ("cleared", "input-bound")]
 
 
 def test_what_was_there_before_is_no_news_in_the_log() -> None:
     log = FindingLog()
-    assert kinds(log.take([found(), found("idle", "info")], 0.0)) == [("present", "input-bound")]
+    assert kinds(log.update([found(), found("idle", "info")], 0.0)) == [("present", "input-bound")]
     assert log.turns == []
 
 
 def test_what_is_only_worth_knowing_alerts_nobody() -> None:
     log = FindingLog()
-    log.take([], 0.0)
-    assert log.take([found(severity="info")], 1.0) == []
+    log.update([], 0.0)
+    assert log.update([found(severity="info")], 1.0) == []
 
 
 # The command

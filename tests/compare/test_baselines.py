@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from monitor.model.comparison.compare import GIVEN, Side, parse, same_program
+from monitor.model.comparison.changes import GIVEN, parse_command, same_program
+from monitor.model.comparison.compare import Side
 from monitor.runs import catalogue, figures_cache, follow
 from monitor.runs.run_files import identity
 from trainhooks.protocol import rundir
@@ -31,7 +32,7 @@ from ..model.conftest import Story
     ],
 )
 def test_commands_are_taken_apart(command: str, program: str, options: dict[str, str], others: tuple[str, ...]) -> None:
-    found = parse(command.split())
+    found = parse_command(command.split())
     assert (found.program, found.options, found.others) == (program, options, others)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis.rules.regression import SETTINGS_UNKNOWN
-from monitor.model.comparison.compare import compare
+from monitor.model.comparison.compare import compare_runs
 from monitor.reports.comparison import verdict
 from trainhooks.protocol.events import Facts
 
@@ -69,14 +69,14 @@ ALIKE = {
 def test_an_unlike_run_is_no_baseline_and_compare_says_why(what: str) -> None:
     before, after = run(facts=KNOWN, forward=0.1), run(facts=UNLIKE[what], forward=0.3)
     assert judged(before, after) is None
-    assert "not alike" in verdict(compare(side(before), side(after)))
+    assert "not alike" in verdict(compare_runs(side(before), side(after)))
 
 
 @pytest.mark.parametrize("what", ALIKE)
 def test_a_run_that_is_alike_is_one(what: str) -> None:
     before, after = run(facts=KNOWN, forward=0.1), run(facts=ALIKE[what], forward=0.3)
     assert judged(before, after) is not None
-    assert "not alike" not in verdict(compare(side(before), side(after)))
+    assert "not alike" not in verdict(compare_runs(side(before), side(after)))
 
 
 def test_a_batch_of_another_size_is_other_work_by_its_count_alone() -> None:
@@ -99,4 +99,4 @@ def test_facts_of_any_shape_are_read() -> None:
     odd = Story().tell(Facts, facts={"versions": 3, "config": [1], "optimizer": "x", "model": None, "python": 3})
     for _ in range(200):
         odd.step(forward=0.3)
-    assert "not alike" not in verdict(compare(side(run(facts=KNOWN, forward=0.1)), side(odd)))
+    assert "not alike" not in verdict(compare_runs(side(run(facts=KNOWN, forward=0.1)), side(odd)))

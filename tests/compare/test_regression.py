@@ -12,7 +12,7 @@ from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.regression import NO_CHANGE, regressed
 from monitor.model.comparison.compare import Side
 from monitor.model.report import Finding
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from trainhooks.protocol.events import Facts, Host
 
 from ..model.conftest import Story, around, folded
@@ -38,7 +38,7 @@ def counted(n: int, facts: dict[str, Any], seconds: float, **fields: Any) -> Sto
 
 def side(told: Story, **identity: Any) -> Side:
     state = folded(told)
-    known = report(state, around(state, id="before", started=1000.0, **identity))
+    known = make_report(state, around(state, id="before", started=1000.0, **identity))
     return Side(known, state.main.step_seconds.curve())
 
 
@@ -46,7 +46,7 @@ def judged(before: Story, after: Story, command: tuple[str, str] = ("t.py", "t.p
     first = side(before, command=["python", *command[0].split()])
     state = folded(after)
     about = around(state, id="after", started=1000.0 + 26 * 3600, command=["python", *command[1].split()])
-    known = report(state, about)
+    known = make_report(state, about)
     return regressed(Evidence(state, known, open_work(state, about, known.outcome), first))
 
 
@@ -141,7 +141,7 @@ def test_a_short_run_is_measured_by_the_same_stretch_of_the_long_one() -> None:
 def test_without_an_earlier_run_there_is_nothing_to_say() -> None:
     state = folded(run(forward=0.1))
     about = around(state)
-    known = report(state, about)
+    known = make_report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
     assert regressed(evidence) is None
-    assert regressed(replace(evidence, before=side(run(n=3, forward=0.01)))) is None
+    assert regressed(replace(evidence, previous=side(run(n=3, forward=0.01)))) is None

@@ -8,8 +8,8 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from monitor.diagnosis.explain import gain, without_it
-from monitor.model.comparison.what_if import UnknownPart, parts, recoverable, what_if, without
+from monitor.diagnosis.explain import gain_line, gain_text
+from monitor.model.comparison.what_if import UnknownPart, part_seconds, recoverable_share, what_if, without_finding
 from monitor.model.report import Finding, Report
 from trainhooks.protocol.events import Facts
 
@@ -59,12 +59,12 @@ def test_what_is_left_of_a_running_one() -> None:
 
 
 def test_what_runs_beside_the_steps_is_no_part_of_their_time() -> None:
-    assert "load" not in parts(told())
-    assert sum(parts(told()).values()) == pytest.approx(180, rel=0.01)
+    assert "load" not in part_seconds(told())
+    assert sum(part_seconds(told()).values()) == pytest.approx(180, rel=0.01)
 
 
 def test_all_of_a_step_gone_leaves_no_speed_to_tell() -> None:
-    found = what_if(told(), dict.fromkeys(parts(told()), 0.0))
+    found = what_if(told(), dict.fromkeys(part_seconds(told()), 0.0))
     assert found.faster is None and found.then.steps_per_second is None
 
 
@@ -80,16 +80,16 @@ def test_an_unknown_part_is_refused() -> None:
 
 def test_the_line_of_a_finding() -> None:
     finding = Finding(code="input-bound", severity="warning", title="t", lost_fraction=16 / 180)
-    finding = replace(finding, recoverable=recoverable(told(), finding))
+    finding = replace(finding, recoverable=recoverable_share(told(), finding))
     line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step; run about 16 s"
-    assert without_it(told(), finding) == f"without it: {line} shorter"
-    running = without_it(told(alive=True), finding)
+    assert gain_line(told(), finding) == f"without it: {line} shorter"
+    running = gain_line(told(alive=True), finding)
     assert running is not None and running.endswith("earlier") and "done" in running
     slow_start = Finding(code="slow-startup", severity="info", title="t", lost_fraction=0.5)
-    line = without_it(told(), slow_start)
+    line = gain_line(told(), slow_start)
     assert line is not None and "faster" not in line, "the start-up is no part of a step"
-    assert without_it(told(), Finding(code="reward-flat", severity="warning", title="t")) is None
-    assert without_it(told(), Finding(code="nonfinite-loss", severity="critical", title="t", lost_fraction=1.0)) is None
+    assert gain_line(told(), Finding(code="reward-flat", severity="warning", title="t")) is None
+    assert gain_line(told(), Finding(code="nonfinite-loss", severity="critical", title="t", lost_fraction=1.0)) is None
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -97,12 +97,12 @@ def test_the_line_of_a_finding() -> None:
 def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(alive: bool, seconds: float) -> None:
     report = told(alive)
     finding = Finding(code="input-bound", severity="warning", title="t", lost_fraction=seconds / 180)
-    share = recoverable(report, finding)
-    found = without(report, finding)
+    share = recoverable_share(report, finding)
+    found = without_finding(report, finding)
     now = report.throughput.steps_per_second
     assert share is not None and found is not None and found.then.steps_per_second is not None and now is not None
     assert share == pytest.approx(seconds / 80, rel=0.01), "of the time since the first step, without the start-up"
-    shown = float(re.findall(r"[\d.]+", gain(share) or "1")[0])
+    shown = float(re.findall(r"[\d.]+", gain_text(share) or "1")[0])
     assert now * shown == pytest.approx(found.then.steps_per_second, rel=0.01)
     if seconds <= 16:
         by_hand = what_if(report, {"data": 1 - seconds / 16})
@@ -111,10 +111,12 @@ def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(ali
 
 def test_a_cause_that_is_over_promises_nothing_while_the_run_goes_on() -> None:
     finding = Finding(code="thermal-throttle", severity="info", title="t", lost_fraction=16 / 180, over=True)
-    assert recoverable(told(alive=True), finding) is None
-    line = without_it(told(alive=True), finding)
+    assert recoverable_share(told(alive=True), finding) is None
+    line = gain_line(told(alive=True), finding)
     assert line == "over: cost at most 16.0 s, later steps gain nothing"
-    assert recoverable(told(), finding) is not None, "of a run that has ended all is over: what would have been is told"
+    assert recoverable_share(told(), finding) is not None, (
+        "of a run that has ended all is over: what would have been is told"
+    )
 
 
 @pytest.mark.long

@@ -14,14 +14,14 @@ from random import Random
 from typing import Any, Protocol
 
 from monitor.console.log_parser import LogParser
-from monitor.model.comparison.compare import Side, compare
+from monitor.model.comparison.compare import Side, compare_runs
 from monitor.reports import comparison, report_json, run_summary, run_text, runs_table
 from monitor.reports.log_lines import as_mapping, row, summary_text
 from monitor.runs import catalogue
 from monitor.runs.follow import load
-from monitor.sources.decode import UNKNOWN, decode
+from monitor.sources.console_lines import Lines
+from monitor.sources.decode import UNKNOWN_KIND, decode
 from monitor.sources.journal_reader import Sequencer
-from monitor.sources.tail_file import Lines
 from tests.fuzz import inputs
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_METRICS, MAX_TEXT
@@ -75,7 +75,7 @@ class Decoder:
 
     def check(self, given: bytes) -> None:
         event = decode(given)
-        if event is None or event is UNKNOWN:
+        if event is None or event is UNKNOWN_KIND:
             return
         assert isinstance(event, Event)
         for each in leaves([getattr(event, field) for field in event.__dict__]):
@@ -124,7 +124,7 @@ class Journals:
             clean_text(shown)
         entry = catalogue.entry(run)
         clean_text(runs_table.listing([entry]) + runs_table.standing(entry))
-        same = compare(Side(report, view.step_seconds), Side(report, view.step_seconds))
+        same = compare_runs(Side(report, view.step_seconds), Side(report, view.step_seconds))
         clean_text(comparison.text(same) + comparison.text(same, markdown=True))
         json.dumps(comparison.mapping([same]), allow_nan=False)
         assert len(report.metrics) <= MAX_METRICS + 1
@@ -200,7 +200,7 @@ class Order:
         sequencer, out = Sequencer(), []
         for producer, seq in given:
             out += sequencer.push(dataclasses.replace(self._note, producer=producer, seq=seq))
-        out += sequencer.settle()
+        out += sequencer.release_waiting()
         for producer in "ab":
             told = [event.seq for event in out if event.producer == producer]
             assert told == sorted(set(told))

@@ -139,7 +139,7 @@ def test_what_is_missed_is_still_missed_and_nothing_false_is_said(
 
 
 def test_one_step_more_shows_collections_on_a_gpu(states: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Evidence, "enough", lambda self, steps=MIN_STEPS: self.steps >= steps - 1)
+    monkeypatch.setattr(Evidence, "has_steps", lambda self, steps=MIN_STEPS: self.steps >= steps - 1)
     outcome = judged(CASES["sick_lora_sft"], states, monkeypatch)
     assert outcome.named and outcome.findings[0].code == "garbage-collection", outcome.findings
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from trainhooks.protocol import calls
-from trainhooks.protocol.calls import does, of_call, of_context, of_libraries
+from trainhooks.protocol.calls import call_activity, context_activity, effects_of, library_activity
 from trainhooks.recording.frames import PERIODS, Sampler
 
 
@@ -114,7 +114,7 @@ def test_a_sample_says_what_goes_on_there(way: Callable[[Gate], None], activity:
     ],
 )
 def test_the_outermost_library_that_is_known_counts(frames: list[tuple[str, str]], activity: str | None) -> None:
-    assert of_libraries(frames) == activity
+    assert library_activity(frames) == activity
 
 
 @pytest.mark.parametrize(
@@ -126,32 +126,41 @@ def test_the_outermost_library_that_is_known_counts(frames: list[tuple[str, str]
     ],
 )  # fmt: skip
 def test_a_call_is_named_only_where_its_name_is_clear(call: str | None, activity: str | None) -> None:
-    assert of_call(call) == activity
+    assert call_activity(call) == activity
 
 
 def test_collect_is_the_collector_s_only_where_it_is_no_python() -> None:
-    assert (of_call("collect", is_innermost=True), of_call("collect")) == ("garbage collection", None)
+    assert (call_activity("collect", is_innermost=True), call_activity("collect")) == ("garbage collection", None)
 
 
 def test_only_what_is_called_a_lock_is_one() -> None:
-    assert (of_context("self.the_lock"), of_context("torch.no_grad"), of_context(None)) == ("lock", None, None)
+    assert (context_activity("self.the_lock"), context_activity("torch.no_grad"), context_activity(None)) == (
+        "lock",
+        None,
+        None,
+    )
 
 
 def test_a_path_is_that_inside_its_library() -> None:
     library = "/usr/lib/python3.11/"
-    assert calls.inside("/v/lib/python3.11/site-packages/matplotlib/figure.py", (library,)) == ("matplotlib/figure.py")
-    assert calls.inside("/usr/lib/python3.11/json/encoder.py", (library,)) == "json/encoder.py"
+    assert calls.package_path("/v/lib/python3.11/site-packages/matplotlib/figure.py", (library,)) == (
+        "matplotlib/figure.py"
+    )
+    assert calls.package_path("/usr/lib/python3.11/json/encoder.py", (library,)) == "json/encoder.py"
 
 
 def test_the_loss_functions_of_torch_are_known() -> None:
-    assert of_libraries([("torch/nn/functional.py", "cross_entropy")]) == "loss"
-    assert of_libraries([("torch/nn/functional.py", "mse_loss"), ("torch/nn/modules/loss.py", "forward")]) == "loss"
-    assert of_libraries([("torch/nn/functional.py", "multi_head_attention_forward")]) == "model"
-    assert of_libraries([("torch/nn/modules/linear.py", "forward")]) == "model"
-    assert of_libraries([("torch/nn/modules/module.py", "_wrapped_call_impl")]) == "model"
-    assert of_libraries([("torch/nn/modules/module.py", "named_parameters")]) is None
-    assert [of_call(name, is_innermost=True) for name in ("F.linear", "nn.functional.kl_div")] == ["model", "loss"]
-    assert of_call("F.resize") is None  # of another library
+    assert library_activity([("torch/nn/functional.py", "cross_entropy")]) == "loss"
+    assert library_activity([("torch/nn/functional.py", "mse_loss"), ("torch/nn/modules/loss.py", "forward")]) == "loss"
+    assert library_activity([("torch/nn/functional.py", "multi_head_attention_forward")]) == "model"
+    assert library_activity([("torch/nn/modules/linear.py", "forward")]) == "model"
+    assert library_activity([("torch/nn/modules/module.py", "_wrapped_call_impl")]) == "model"
+    assert library_activity([("torch/nn/modules/module.py", "named_parameters")]) is None
+    assert [call_activity(name, is_innermost=True) for name in ("F.linear", "nn.functional.kl_div")] == [
+        "model",
+        "loss",
+    ]
+    assert call_activity("F.resize") is None  # of another library
 
 
 def test_a_short_run_is_sampled_more_often_than_a_long_one() -> None:
@@ -202,13 +211,13 @@ def test_samples_of_one_report_stand_for_equally_long() -> None:
     ],
 )  # fmt: skip
 def test_one_table_says_what_a_call_does(call: str, done: int) -> None:
-    assert does(call) & ~(calls.TORCH_SYNCHRONIZES | calls.TORCH_COPIES) == done
+    assert effects_of(call) & ~(calls.TORCH_SYNCHRONIZES | calls.TORCH_COPIES) == done
 
 
 def test_torch_itself_may_do_what_others_of_that_name_do_not() -> None:
     assert {"item", "bincount", "is_nonzero"} < calls.torch_functions(calls.TORCH_SYNCHRONIZES)
     assert "synchronize" not in calls.torch_functions(calls.TORCH_SYNCHRONIZES), "it is no function of a tensor's"
-    assert not does("torch.tensor") & (calls.COPIES | calls.COMPUTES)
+    assert not effects_of("torch.tensor") & (calls.COPIES | calls.COMPUTES)
 
 
 def test_no_call_is_in_the_table_twice() -> None:

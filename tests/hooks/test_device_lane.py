@@ -26,7 +26,7 @@ def timed(seconds: list[float], cost: int = COST) -> tuple[list[tuple[int, int]]
         if lots.due(now):
             found.append((number, lots.begins(now)))
             now += cost
-            lots.costs(cost)
+            lots.add_cost(cost)
         now += int(each * 1e9)
     return found, cost * len(found) / now
 
@@ -78,7 +78,7 @@ def test_a_single_high_cost_is_forgotten() -> None:
     for number in range(40_000):
         if lots.due(now):
             lots.begins(now)
-            lots.costs(500 * MS if number == 2 else COST)
+            lots.add_cost(500 * MS if number == 2 else COST)
             count += number > 20_000
         now += 10 * MS
     assert count > 900, "one in 18"

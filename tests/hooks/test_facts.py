@@ -33,7 +33,7 @@ TOKEN = "hf_" + "aB3" * 8
     ],
 )
 def test_a_command_line_without_its_secrets(argv: list[str], masked: list[str]) -> None:
-    assert secrets.masked_argv(argv) == masked
+    assert secrets.mask_argv(argv) == masked
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_configuration_is_bounded() -> None:
     deep: dict[str, object] = {}
     deep["in"] = deep
     config = {"deep": deep, "long": "x" * 10_000, "list": list(range(1000)), **{f"k{i}": i for i in range(1000)}}
-    masked = secrets.masked_config(config)
+    masked = secrets.mask_config(config)
     assert len(masked) == secrets.MAX_CONFIG
     assert len(masked["long"]) < 1000 and len(masked["list"]) == 50
     assert masked["deep"]["in"]["in"]["in"].startswith("{")

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from trainhooks.protocol.places import Place
-from trainhooks.recording.frames import Position, Sampler, called
+from trainhooks.recording.frames import Position, Sampler, called_name
 
 from .conftest import Trainings
 
@@ -198,14 +198,14 @@ def called_at(line: str, directory: Path, after: str | None = None) -> str | Non
 
     class Box(list[Any]):
         def look(self) -> None:
-            told.append(called(Position.of(sys._getframe(1))))
+            told.append(called_name(Position.of(sys._getframe(1))))
 
         def itself(self) -> Box:
             return self
 
     box = Box()
     box.append(box)
-    exec(code, {"box": box, "look": lambda: told.append(called(Position.of(sys._getframe(1))))})
+    exec(code, {"box": box, "look": lambda: told.append(called_name(Position.of(sys._getframe(1))))})
     return told[0]
 
 
@@ -241,8 +241,8 @@ def test_a_sample_after_the_end_of_its_phase_is_moved() -> None:
         sampler = Sampler()
         assert sampler.is_due(10.0)
         assert sampler.sample(threading.get_ident(), "rollout", 10.0) is not None
-        sampler.ended(phase, ended)
-        sampler.ended(phase, ended)  # once
+        sampler.phase_ended(phase, ended)
+        sampler.phase_ended(phase, ended)  # once
         report = sampler.report(20.0, is_last=True)
         assert report is not None
         return [phase for phase, _, count in report.rows for _ in range(count)]

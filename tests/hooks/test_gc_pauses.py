@@ -53,7 +53,7 @@ def test_collections_are_watched_on_request_and_nothing_is_kept_alive() -> None:
     pauses.watch(False)
     assert gc.callbacks == before and not pauses.watching
     pauses.watch(True)
-    gc_pauses.forget()
+    gc_pauses.stop_watching()
     assert gc.callbacks == before
     pauses.watch(False)
 

@@ -21,16 +21,16 @@ from .conftest import Trainings, wait_for
 
 
 def test_a_private_directory_is_made_and_accepted_again(tmp_path: Path) -> None:
-    made = rundir.private(tmp_path / "p")
+    made = rundir.private_directory(tmp_path / "p")
     assert made.stat().st_mode & 0o777 == 0o700
-    assert rundir.private(made) == made
+    assert rundir.private_directory(made) == made
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(rundir.UnsafeDirectory, match="not a directory"):
-        rundir.private(tmp_path / "link")
+        rundir.private_directory(tmp_path / "link")
 
 
 def test_a_link_to_nowhere_and_a_file_are_refused(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_link_to_nowhere_and_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch(0o700)
     for name in ("dangling", "file"):
         with pytest.raises(rundir.UnsafeDirectory):
-            rundir.private(tmp_path / name)
+            rundir.private_directory(tmp_path / name)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -47,7 +47,7 @@ def test_a_directory_open_to_others_is_refused(tmp_path: Path, mode: int) -> Non
     (tmp_path / "p").mkdir()
     (tmp_path / "p").chmod(mode)
     with pytest.raises(rundir.UnsafeDirectory, match=f"chmod 700 {tmp_path / 'p'}"):
-        rundir.private(tmp_path / "p")
+        rundir.private_directory(tmp_path / "p")
 
 
 def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
     elif not foreign.is_dir():
         pytest.skip("LOUD: no directory of another user is at hand")
     with pytest.raises(rundir.UnsafeDirectory, match="another user"):
-        rundir.private(foreign)
+        rundir.private_directory(foreign)
 
 
 def test_socket_paths_fit_the_system_s_limit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainhooks.auto.instrumentation import harmless
+from trainhooks.auto.instrumentation import call_safely
 from trainhooks.device import deferred
 
 
@@ -54,9 +54,9 @@ def handler(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 READERS: list[Callable[[Any], Any]] = [
-    lambda value: deferred.settled({"loss": value}),
-    deferred.at_hand,
-    lambda value: harmless(value.item),
+    lambda value: deferred.settle_metrics({"loss": value}),
+    deferred.host_value,
+    lambda value: call_safely(value.item),
 ]
 
 

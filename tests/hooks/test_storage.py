@@ -175,7 +175,7 @@ def test_a_socket_directory_that_is_not_ours(train: Trainings) -> None:
         """
         import pathlib
         from trainhooks.protocol import rundir
-        rundir.socket_dir = lambda: rundir.private(pathlib.Path('open'))
+        rundir.socket_dir = lambda: rundir.private_directory(pathlib.Path('open'))
         os.mkdir('open'); os.chmod('open', 0o777)
         for i in th.steps(range(5)): th.log(i=i)
         """

@@ -213,7 +213,7 @@ def test_values_are_copied_in_and_out_of_inference_mode(train: Trainings) -> Non
         empty = torch.empty
         torch.empty = lambda *args, pin_memory, **more: empty(*args, **more)
         with torch.inference_mode():
-            place = cuda.pinned(torch.float32)
+            place = cuda.make_pinned(torch.float32)
         assert not place.is_inference()
         place.copy_(torch.ones(()))
         with torch.inference_mode():

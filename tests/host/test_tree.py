@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.sources.host import HostSource, pressure
+from monitor.sources.host import HostSource, read_pressure
 from tests.signals import send_group_signal
 from trainhooks.protocol.events import Host
 
@@ -111,7 +111,7 @@ def test_the_machine_around_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resource", ["cpu", "io", "memory", "nonsense"])
 def test_pressure_is_a_percentage_or_unknown(resource: str) -> None:
-    found = pressure(resource)
+    found = read_pressure(resource)
     if os.path.exists(f"/proc/pressure/{resource}"):
         assert found is not None and 0 <= found <= 100
     else:

@@ -15,7 +15,7 @@ from monitor.running import disk_budget, disk_space
 from monitor.runs import compaction, retention, state_cache
 from monitor.sources.recording import Recording
 from monitor.sources.run_directory import RunDirectory
-from monitor.sources.sparse_files import free, used_bytes
+from monitor.sources.sparse_files import free_space, used_bytes
 from monitor.sources.tail_file import TailedFile
 from tests.launch.conftest import State, python, wait_for
 from trainhooks.protocol import rundir
@@ -43,7 +43,7 @@ print("end")
 def _frees_files(tmp_path: Path) -> None:
     path = tmp_path / "tried"
     path.write_bytes(b"x" * MIB)
-    if not free(path, 0, MIB // 2):
+    if not free_space(path, 0, MIB // 2):
         pytest.skip("LOUD: this file system cannot free a part of a file")
 
 
@@ -247,7 +247,7 @@ def test_a_freed_part_is_skipped_by_who_follows_a_file(tmp_path: Path) -> None:
     path.write_bytes(b"a" * MIB + b"b" * MIB)
     tail = TailedFile(path)
     assert tail.read(4096)[0] == b"a" * 4096
-    assert free(path, 0, MIB)
+    assert free_space(path, 0, MIB)
     assert tail.read(10)[0] == b"b" * 10
     fresh = TailedFile(path)
     assert fresh.read(10)[0] == b"b" * 10

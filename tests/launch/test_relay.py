@@ -149,7 +149,7 @@ def test_a_subscriber_that_is_refused_reads_on_without_a_socket(
     monkeypatch.setattr(sockets, "shortage", lambda: "too little")
     subscriber = sockets.Subscriber(tmp_path)
     subscriber.connect()
-    assert subscriber.take() == [] and not subscriber.wait(0.0)
+    assert subscriber.receive() == [] and not subscriber.wait(0.0)
     subscriber.close()
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from monitor.sources.console_lines import MAX_LINES, Console, Lines, displayed_text
 from monitor.sources.host import HostSource
-from monitor.sources.tail_file import LINES, Console, Lines, readable
 
 from .conftest import python, wait_for
 
@@ -31,7 +31,7 @@ from .conftest import python, wait_for
     ],
 )
 def test_a_line_as_a_terminal_would_leave_it(line: bytes, expected: str) -> None:
-    assert readable(line) == expected
+    assert displayed_text(line) == expected
 
 
 def test_lines_in_pieces() -> None:
@@ -42,7 +42,7 @@ def test_lines_in_pieces() -> None:
         pieces.feed(data[at : at + 7])
     assert whole.newest() == pieces.newest()
     newest, seen = whole.newest()
-    assert (len(newest), newest[-2:], seen) == (LINES, ("line 999", "not yet en"), 1001)
+    assert (len(newest), newest[-2:], seen) == (MAX_LINES, ("line 999", "not yet en"), 1001)
 
 
 def test_an_endless_line_takes_little_memory() -> None:

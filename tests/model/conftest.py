@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitor.diagnosis.diagnose import diagnose, verdict
+from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
+from monitor.diagnosis.verdict import verdict
 from monitor.model.fold import fold
 from monitor.model.report import Finding, Report, Wall
 from monitor.model.state import RunState
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from monitor.model.wall_time import RunContext
 from monitor.sources.decode import place_of
 from trainhooks.protocol.encoding import encoder, to_dict
@@ -114,7 +115,7 @@ def around(state: RunState, alive: bool = False, now: float | None = None, **ide
 
 def report_of(*stories: Story, alive: bool = False, now: float | None = None, **identity: Any) -> Report:
     state = folded(*stories)
-    return report(state, around(state, alive, now, **identity))
+    return make_report(state, around(state, alive, now, **identity))
 
 
 def judged(story: Story, alive: bool = True, now: float | None = None) -> tuple[list[Finding], Finding]:
@@ -126,7 +127,7 @@ def judged_state(
     state: RunState, alive: bool = True, now: float | None = None, **identity: Any
 ) -> tuple[list[Finding], Finding]:
     about = around(state, alive, now, **identity)
-    known = report(state, about)
+    known = make_report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
     found = diagnose(evidence)
     return found, verdict(found, evidence)

@@ -30,19 +30,19 @@ class Play:
         self.news: list[tuple[str, bool, str]] = []  # uuid, whether it began, reason
         self.steps = 0
         self._gpus = gpus
-        self._always = {**BUSY, **always}
+        self._true = {**BUSY, **always}
 
     def read(self, seconds: int = 1, gpu: int | None = None, every: float = 1.0, **fields: Any) -> Play:
         """So many readings of every GPU; `fields` are of one, or of all where `gpu` is None."""
         for _ in range(seconds):
             self.t += every
             for index in range(self._gpus):
-                told = {**self._always, **(fields if gpu in (None, index) else {})}
+                told = {**self._true, **(fields if gpu in (None, index) else {})}
                 self._take(Gpu("r", 0, self.t, f"GPU-{index}", index, **told))
         return self
 
     def _take(self, reading: Gpu) -> None:
-        for episode in self.throttles.take(reading):
+        for episode in self.throttles.add_reading(reading):
             self.news.append((episode.uuid, episode.open, episode.reason))
 
     def train(self, upto: float, seconds: float, pause: float = 0.0, kind: StepKind = ANY_KIND) -> Play:
@@ -63,7 +63,7 @@ class Play:
         return self
 
     def episodes(self, gpu: int = 0) -> list[Episode]:
-        return self.throttles.gpus[f"GPU-{gpu}"].episodes.all()
+        return self.throttles.gpus[f"GPU-{gpu}"].episodes.all_episodes()
 
     def evidence(self, over: bool = False, **more: Any) -> GpuEvidence:
         return gpu_evidence(self.throttles, self.timelines, self.t, over, **more)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from monitor.model.fold import fold
 from monitor.model.state import RunState
-from monitor.model.view import curves
+from monitor.model.view import curve_arguments
 from monitor.sources import journal_reader, step_lines
 from monitor.sources.run_directory import Position, RunDirectory
 from monitor.step_blocks import StepBlock
@@ -117,7 +117,7 @@ def read(path: Path, by_blocks: bool) -> tuple[RunState, Position, list[Any]]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_reader, "CHUNK", 1 << 14)
+    monkeypatch.setattr(journal_reader, "JOURNAL_CHUNK", 1 << 14)
 
 
 def write(path: Path, lines: list[bytes]) -> None:
@@ -132,7 +132,7 @@ def lines_of(told: Story, together: bool) -> list[bytes]:
 
 
 def curves_of(state: RunState) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(curves(state)))  # a gap becomes null
+    return msgspec.json.decode(msgspec.json.encode(curve_arguments(state)))  # a gap becomes null
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -159,5 +159,5 @@ def test_a_long_journal_is_read_by_blocks(tmp_path: Path, small: None, together:
     blocks = [each for each in events if isinstance(each, StepBlock)]
     assert sum(map(len, blocks)) == 1500
     breaks = sum(isinstance(each, Metrics | Note) for each in told.events)
-    chunks = (tmp_path / "run" / "rank-0-x.jsonl").stat().st_size // journal_reader.CHUNK
+    chunks = (tmp_path / "run" / "rank-0-x.jsonl").stat().st_size // journal_reader.JOURNAL_CHUNK
     assert len(blocks) <= 2 + breaks + chunks

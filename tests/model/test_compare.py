@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from monitor.model.comparison.compare import Comparison, Side, compare
-from monitor.model.summary import report
-from monitor.model.view import curves
+from monitor.model.comparison.compare import Comparison, Side, compare_runs
+from monitor.model.summary import make_report
+from monitor.model.view import curve_arguments
 from monitor.reports import comparison
 from trainhooks.protocol.events import Facts
 
@@ -21,7 +21,7 @@ noise = random.Random(11)
 
 def side(told: Story, **identity: Any) -> Side:
     state = folded(told)
-    return Side(report(state, around(state, **identity)), curves(state)["step_seconds"])
+    return Side(make_report(state, around(state, **identity)), curve_arguments(state)["step_seconds"])
 
 
 def steady(n: int = 200, data: float = 0.01, forward: float = 0.1, warm_up: float = 0.0, **fields: Any) -> Story:
@@ -33,7 +33,7 @@ def steady(n: int = 200, data: float = 0.01, forward: float = 0.1, warm_up: floa
 
 
 def compared(one: Story, two: Story) -> Comparison:
-    return compare(side(one, id="one"), side(two, id="two"))
+    return compare_runs(side(one, id="one"), side(two, id="two"))
 
 
 def test_a_slower_run_says_what_made_it_so() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from monitor.model.cycle import Cycle, steps_of
-from monitor.model.summary import report
+from monitor.model.cycle import Cycle, steps_text
+from monitor.model.summary import make_report
 
 from .conftest import Story, around, folded
 
@@ -19,7 +19,7 @@ def on_policy(iterations: int = 6, updates: int = 4) -> Story:
 
 def cycle(story: Story) -> Cycle | None:
     state = folded(story)
-    return report(state, around(state)).cycle
+    return make_report(state, around(state)).cycle
 
 
 def parts(story: Story) -> dict[tuple[str | None, str], float]:
@@ -77,7 +77,7 @@ def test_a_sample_now_and_then_is_no_rollout() -> None:
 
 @pytest.mark.parametrize(("steps", "words"), [(1.0, "1 step"), (16.02, "16 steps"), (2.5, "2.5 steps")])
 def test_steps_of_an_iteration(steps: float, words: str) -> None:
-    assert steps_of(steps) == words
+    assert steps_text(steps) == words
 
 
 @pytest.mark.parametrize("updates", [1, 2, 5])
@@ -137,7 +137,7 @@ def test_a_rank_with_another_role_works_beside_the_learner() -> None:
         generator.step_with({"role": "generator"}, generation=0.3)
         generator.wait(0.1)
     state = folded(learner, generator)
-    found = report(state, around(state)).cycle
+    found = make_report(state, around(state)).cycle
     assert found is not None
     shares = {(role.role, part.name): part.share for role in found.roles for part in role.parts}
     assert shares["learner", "learn"] == pytest.approx(1.0)
@@ -151,7 +151,7 @@ def test_ranks_of_one_role_take_turns_in_no_picture() -> None:
         for _ in range(20):
             story.step_with({"role": "policy"}, generation=0.3, training=0.1)
     state = folded(*stories)
-    found = report(state, around(state)).cycle
+    found = make_report(state, around(state)).cycle
     assert found is not None
     assert [role.role for role in found.roles] == ["policy"]
 

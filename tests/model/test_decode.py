@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from monitor.model.fold import fold
 from monitor.model.state import RunState
-from monitor.model.summary import report
-from monitor.model.view import curves
-from monitor.sources.decode import UNKNOWN, decode
+from monitor.model.summary import make_report
+from monitor.model.view import curve_arguments
+from monitor.sources.decode import UNKNOWN_KIND, decode
 from monitor.sources.step_lines import single_events, step_blocks
 from trainhooks.protocol import events
 from trainhooks.protocol.encoding import encoder, to_dict
@@ -75,7 +75,7 @@ def texts_and_numbers(value: Any) -> Iterator[str | float]:
 def check(line: bytes) -> None:
     """Whatever the line: no exception, neither here nor where it is folded and reported."""
     event = decode(line)
-    if event is None or event is UNKNOWN:
+    if event is None or event is UNKNOWN_KIND:
         return
     assert isinstance(event, Event)
     for each in texts_and_numbers(dataclasses.asdict(event)):
@@ -87,8 +87,8 @@ def check(line: bytes) -> None:
     state = RunState()
     for each in [*step_blocks([event, event]), *single_events([event])]:
         fold(state, each)
-    known = report(state, around(state))
-    curves(state)
+    known = make_report(state, around(state))
+    curve_arguments(state)
     json.dumps(dataclasses.asdict(known), allow_nan=False)
 
 
@@ -176,7 +176,7 @@ def test_lines_that_cannot_be_read(line: bytes) -> None:
 
 
 def test_unknown_kinds_and_fields_are_passed_over() -> None:
-    assert decode(b'{"kind":"novelty",' + HEAD + b',"x":[1]}') is UNKNOWN
+    assert decode(b'{"kind":"novelty",' + HEAD + b',"x":[1]}') is UNKNOWN_KIND
     note = decode(b'{"future":{"a":[1]},"kind":"note",' + HEAD + b',"text":"x","more":null}')
     assert note == events.Note("p", 1, 1.0, text="x")
 

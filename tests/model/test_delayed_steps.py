@@ -8,12 +8,12 @@ import pytest
 
 from monitor.model.device.device_report import Estimate
 from monitor.model.device.device_steps import (
-    MAX_KEPT,
+    MAX_DELAYED,
     MIN_DELAYED_STEPS,
     DelayedSteps,
     DeviceLane,
     HostContext,
-    narrowed,
+    narrow,
 )
 from monitor.sources.decode import decode
 from trainhooks.device.device_sampling import (
@@ -39,7 +39,7 @@ def delayed(step: int = 9, unsure: float = 0.0, **busy: float) -> GpuTime:
 def estimate(usual: float, *steps: GpuTime) -> Estimate:
     known = DelayedSteps()
     for each in steps:
-        known.take(each)
+        known.add(each)
     found = known.estimate(usual)
     assert found is not None
     return found
@@ -69,15 +69,15 @@ def test_too_few_tell_nothing(sure: int, void: int) -> None:
 def test_there_is_none_without_a_delay_or_a_usual_step() -> None:
     known = DelayedSteps()
     assert known.estimate(0.1) is None
-    known.take(delayed(forward=0.1))
+    known.add(delayed(forward=0.1))
     assert known.estimate(0.0) is None
 
 
 def test_what_is_kept_is_bounded() -> None:
     known = DelayedSteps()
     for step in range(1000):
-        known.take(GpuTime("p", step, 1.0, step, delayed=0.1, busy_phases=[(f"phase {i}", 0.1) for i in range(500)]))
-    assert len(known.steps) == MAX_KEPT and all(len(each.busy) <= 201 for each in known.steps)
+        known.add(GpuTime("p", step, 1.0, step, delayed=0.1, busy_phases=[(f"phase {i}", 0.1) for i in range(500)]))
+    assert len(known.steps) == MAX_DELAYED and all(len(each.busy) <= 201 for each in known.steps)
     assert sum(known.steps[-1].busy.values()) == pytest.approx(50.0)
 
 
@@ -92,19 +92,19 @@ def test_what_is_kept_is_bounded() -> None:
     ],
 )
 def test_a_range_is_narrowed_where_both_agree(known: Any, told: Any, wanted: Any) -> None:
-    assert narrowed(*known, Estimate(range_least=told[0], range_most=told[1])) == wanted
-    assert narrowed(*known, None) == known
+    assert narrow(*known, Estimate(range_least=told[0], range_most=told[1])) == wanted
+    assert narrow(*known, None) == known
 
 
 def test_such_a_step_enters_no_other_figure() -> None:
     lane = DeviceLane()
     for step in range(1, 40):
-        lane.take(GpuTime("p", step, 1.0, step, 0.1, since=step - 1 or None, stretch=0.1), ALONE)
+        lane.add(GpuTime("p", step, 1.0, step, 0.1, since=step - 1 or None, stretch=0.1), ALONE)
     before = (lane.whole.steps, lane.whole.seconds, lane.stretches, len(lane.window), lane.newest_step, lane.slow_count)
-    lane.take(delayed(40, forward=0.04), ALONE)
+    lane.add(delayed(40, forward=0.04), ALONE)
     after = (lane.whole.steps, lane.whole.seconds, lane.stretches, len(lane.window), lane.newest_step, lane.slow_count)
     assert before == after and len(lane.delayed.steps) == 1
-    lane.take(GpuTime("p", 41, 1.0, 41, 5.0), ALONE)  # the first after it: a stretch of it alone is none
+    lane.add(GpuTime("p", 41, 1.0, 41, 5.0), ALONE)  # the first after it: a stretch of it alone is none
     assert lane.slow_count == 0 and lane.stretches == before[2]
 
 
@@ -125,7 +125,7 @@ def test_no_step_is_timed_until_the_device_has_made_up_for_it() -> None:
         now += 100_000_000
         if sampling.due(now):
             sampling.begins(now)
-            sampling.costs(1000)
+            sampling.add_cost(1000)
     sampling.settle(2_000_000_000)
     began = now
     while not sampling.due(now):

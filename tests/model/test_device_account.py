@@ -10,21 +10,19 @@ from typing import Any
 
 import pytest
 
+from monitor.model.device.account_table import outside_lines, table_notes, table_rows
 from monitor.model.device.device_account import (
     GARBAGE,
     LAUNCHING,
-    MAX_ROWS,
+    MAX_PLACE_ROWS,
     NOT_SEEN,
     UNKNOWN_COPIES,
     Copied,
-    counted_range,
     device_account,
-    notes,
-    outside,
-    rows,
+    sampled_range,
 )
 from monitor.model.device.device_report import AccountRow, Device
-from monitor.model.device.device_steps import WARM_UP, DeviceSums
+from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceSums
 from monitor.sources.decode import place_of
 from trainhooks.protocol.events import Facts, Gpu, GpuTime
 from trainhooks.protocol.places import Place
@@ -102,8 +100,8 @@ class Truth:
         told.busy, told.busy_phases, told.gc_phases = sum(busy.values()), list(busy.items()), list(gc.items())
         told.gc = sum(seconds for cell, seconds in self.cells.items() if cell[3] == GARBAGE)
         sums = DeviceSums()
-        sums.take(told)
-        sums.collected(told)
+        sums.add(told)
+        sums._add_garbage(told)
         return sums
 
     def looks(self, lots: random.Random, count: int) -> dict[str, dict[Place, list[int]]]:
@@ -182,15 +180,15 @@ def test_each_part_holds_the_truth_whatever_a_device_does(known: str) -> None:
 
 
 def test_what_the_range_of_a_count_holds() -> None:
-    low, high = counted_range(50, 100)
+    low, high = sampled_range(50, 100)
     assert (low, high) == pytest.approx((0.404, 0.596), abs=0.001), "100 looks are ten points"
-    assert counted_range(0, 10)[0] == 0.0 and counted_range(0, 10)[1] == pytest.approx(0.278, abs=0.001)
-    assert counted_range(10, 10)[1] == 1.0
+    assert sampled_range(0, 10)[0] == 0.0 and sampled_range(0, 10)[1] == pytest.approx(0.278, abs=0.001)
+    assert sampled_range(10, 10)[1] == 1.0
     lots = random.Random(1)
     held = 0
     for _ in range(2000):
         share = lots.random()
-        low, high = counted_range(sum(lots.random() < share for _ in range(40)), 40)
+        low, high = sampled_range(sum(lots.random() < share for _ in range(40)), 40)
         held += low <= share <= high
     assert 0.93 < held / 2000 < 0.97
 
@@ -217,9 +215,9 @@ def seen(looks: list[tuple[str, str, int, int]], reading: Mapping[str, Any] | No
 
 def test_idle_time_is_told_by_what_the_host_did() -> None:
     account = seen([("forward", PYTHON, 2, 1), ("other", ITEM, 1, 1), ("other", TO, 3, 2), ("data", ITEM, 9, 9)])
-    of = 4 * (100 - WARM_UP)
+    of = 4 * (100 - WARM_UP_STEPS)
     for name, share in ((LAUNCHING, 0.25), ("synchronizing at train.py:107", 0.25), ("copying at data.py:86", 0.5)):
-        row, (_, high) = account[name], counted_range(round(share * of), of)
+        row, (_, high) = account[name], sampled_range(round(share * of), of)
         assert (row.state, row.by, row.looks) == ("idle", "looks", of), "those in data say nothing of launching"
         assert row.most == pytest.approx(0.4 * high, abs=0.002) and row.least == 0.0, "it may all be busy"
     assert NOT_SEEN not in account
@@ -229,7 +227,7 @@ def test_what_the_driver_knows_to_be_idle_is_idle_for_certain() -> None:
     driver = {"utilization": 62.0, "sm_active": 40.0, "pcie_rx": 1e7, "pcie_tx": 0.0}
     account = seen([("forward", PYTHON, 4, 3), ("other", ITEM, 1, 1)], driver)
     row = account[LAUNCHING]
-    low, high = counted_range(3 * 97, 4 * 97)
+    low, high = sampled_range(3 * 97, 4 * 97)
     # 62% ran kernels, of which 60% were queued: in the other 40% no more than 2, and copies.
     assert row.least == pytest.approx(low * 0.4 - 0.02, abs=0.01) and row.most == pytest.approx(high * 0.4, abs=0.005)
 
@@ -239,7 +237,7 @@ def test_a_kind_of_many_places_is_a_few_rows() -> None:
     account = seen(places)
     found = [name for name in account if name.startswith("synchronizing")]
     assert sorted(found) == [
-        *(f"synchronizing at model.py:{line}" for line in range(1, MAX_ROWS + 1)),
+        *(f"synchronizing at model.py:{line}" for line in range(1, MAX_PLACE_ROWS + 1)),
         "synchronizing elsewhere",
     ]
 
@@ -305,7 +303,7 @@ def test_collections_in_the_first_steps_are_left_out() -> None:
     story = OnDevice(None)
     for number in range(60):
         story.both(SMALL, queued=0.5)
-        story.events[-1].gc = 5.0 if number <= WARM_UP else 0.0  # type: ignore[attr-defined]
+        story.events[-1].gc = 5.0 if number <= WARM_UP_STEPS else 0.0  # type: ignore[attr-defined]
     assert by_name(used(story).account)[GARBAGE].most == 0.0
 
 
@@ -322,7 +320,7 @@ def test_copies_are_not_known_where_nobody_reads_the_link() -> None:
     unread = used(looped(ITEM_EACH_STEP, GPT2, reading={"utilization": 90.0}))
     row = by_name(unread.account)["copies"]
     assert (row.state, row.least, row.most) == ("copy", None, None)
-    assert ["copies", "copy", "unknown", "unknown"] in rows(unread)
+    assert ["copies", "copy", "unknown", "unknown"] in table_rows(unread)
 
 
 def test_copies_take_as_long_as_their_bytes_at_the_slowest() -> None:
@@ -367,7 +365,7 @@ def test_evaluations_and_checkpoints_are_parts_of_the_run() -> None:
     assert (row.what, row.seconds) == ("eval", pytest.approx(8 * 3.0))
     assert row.share == pytest.approx(24.0 / found.wall.total)
     assert (row.busy_least, row.busy_most) == (pytest.approx(0.88), pytest.approx(0.97))
-    assert outside(found.device) == [
+    assert outside_lines(found.device) == [
         f"outside the steps, eval: 24.0 s, {100 * row.share:.0f}% of the run; GPU busy 88%-97%"
     ]
 
@@ -376,7 +374,7 @@ def test_how_busy_the_gpu_was_in_them_is_the_driver_s_to_tell() -> None:
     short = used(evaluating(each=50, seconds=0.3))
     (row,) = short.outside_steps
     assert (row.busy_least, row.busy_most) == (None, None), "no reading lies in one of them"
-    assert outside(short)[0].endswith("GPU utilization unknown")
+    assert outside_lines(short)[0].endswith("GPU utilization unknown")
     story = OnDevice({**AT_WORK})
     for number in range(200):
         story.both(ITEM_EACH_STEP, GPT2)
@@ -394,12 +392,12 @@ def test_how_busy_the_gpu_was_in_them_is_the_driver_s_to_tell() -> None:
 
 def test_the_table_says_what_is_not_known_and_leaves_out_nothing_that_matters() -> None:
     device = used(hf_trainer())
-    told = rows(device)
+    told = table_rows(device)
     assert told[0] == ["part", "state", "at least", "at most"]
     assert Counter(row[1] for row in told[1:]) == {"busy": 5, "copy": 1, "idle": 1}, "none waits for data"
     assert by_name(device.account)["waiting for data"].most == pytest.approx(0.0, abs=0.001)
-    assert notes(device)[0].startswith("8")
-    assert rows(Device()) == notes(Device()) == outside(Device()) == []
+    assert table_notes(device)[0].startswith("8")
+    assert table_rows(Device()) == table_notes(Device()) == outside_lines(Device()) == []
 
 
 def test_journals_of_older_writers_are_read_as_before() -> None:

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from monitor.model.device.device_steps import (
-    MAX_PHASES,
-    MAX_PLACES,
-    MAX_SLOW,
-    MIN_STRETCHES,
+    MAX_PHASE_PLACES,
+    MAX_ROW_NAMES,
+    MAX_SLOW_STRETCHES,
+    MIN_JUDGED_STRETCHES,
+    STRETCH_WINDOW,
     UNKNOWN_PHASE,
-    WARM_UP,
-    WINDOW,
+    WARM_UP_STEPS,
     DeviceLane,
     HostContext,
 )
 from monitor.model.report import Report, SlowStep
-from monitor.model.summary import report, slow_steps
-from monitor.model.view import curves
+from monitor.model.summary import make_report, slow_steps
+from monitor.model.view import curve_arguments
 from monitor.reports.report_json import as_json
 from monitor.reports.run_text import text
 from monitor.sources.decode import decode
@@ -45,7 +45,7 @@ def told(*times: GpuTime) -> Report:
     for _ in range(4):
         story.step(data=0.1, forward=0.3, other=0.1)
     state = folded_events([*story.events, *times])
-    return report(state, around(state))
+    return make_report(state, around(state))
 
 
 def spiked(at: int, every: int = 1, seconds: float = 0.4, on_host: bool = True, n: int = 400) -> OnDevice:
@@ -95,8 +95,8 @@ def test_steps_that_could_not_be_timed_are_told() -> None:
 def test_a_timed_step_counts_for_as_many_as_it_stands_for() -> None:
     lane = DeviceLane()
     for step in range(1, 4):
-        lane.take(timed(step, 0.9, 1.0, busy=1.0), ALONE)
-    lane.take(timed(17, 0.1, 0.2, busy=0.1, every=20, since=3, stretch=3.4), ALONE)
+        lane.add(timed(step, 0.9, 1.0, busy=1.0), ALONE)
+    lane.add(timed(17, 0.1, 0.2, busy=0.1, every=20, since=3, stretch=3.4), ALONE)
     assert (lane.whole.timed, lane.whole.steps) == (4, 23)
     assert lane.whole.seconds == pytest.approx(3 * 1.0 + 20 * 0.2)
     assert lane.whole.busy_share() == pytest.approx((3 + 20 * 0.1) / 7)
@@ -117,8 +117,8 @@ def test_shares_and_means_do_not_depend_on_how_many_steps_are_timed() -> None:
 def test_the_first_steps_are_no_part_of_what_a_run_is_judged_by() -> None:
     story = OnDevice()
     for i in range(30):
-        slow_start = {"forward": 5.0} if i < WARM_UP else {}
-        story.both({**ITEM_EACH_STEP, **slow_start}, {**GPT2, **slow_start}, queued=0.0 if i < WARM_UP else 0.9)
+        slow_start = {"forward": 5.0} if i < WARM_UP_STEPS else {}
+        story.both({**ITEM_EACH_STEP, **slow_start}, {**GPT2, **slow_start}, queued=0.0 if i < WARM_UP_STEPS else 0.9)
     found = report_of(story)
     assert found.device is not None and found.device.queued == pytest.approx(0.9)
     assert found.phases[1].share > 0.7, "they count in the sums of the run"
@@ -128,12 +128,12 @@ def test_names_are_bounded() -> None:
     lane = DeviceLane()
     for step in range(1000):
         places = [(f"phase {step}", f"train.py:{step}", 2, 1), ("forward", f"model.py:{step}", 2, 1)]
-        lane.take(GpuTime("p", step, 1.0, step, 1.0, [(f"phase {step}", 0.5)], looks=placed(places)), ALONE)
+        lane.add(GpuTime("p", step, 1.0, step, 1.0, [(f"phase {step}", 0.5)], looks=placed(places)), ALONE)
     for names in (lane.phases, lane.whole.phases, lane.looks):
-        assert len(names) <= MAX_PHASES + 1 and OVERFLOW in names
+        assert len(names) <= MAX_ROW_NAMES + 1 and OVERFLOW in names
     assert lane.whole.phases[OVERFLOW].steps > 0
-    assert max(len(table) for table in lane.looks.values()) <= MAX_PLACES + 1
-    assert len(lane.window) <= WINDOW
+    assert max(len(table) for table in lane.looks.values()) <= MAX_PHASE_PLACES + 1
+    assert len(lane.window) <= STRETCH_WINDOW
 
 
 def test_what_cannot_be_true_does_not_pass() -> None:
@@ -148,7 +148,7 @@ def test_what_cannot_be_true_does_not_pass() -> None:
 
 def test_more_busy_time_than_time_is_no_more_than_the_time() -> None:
     lane = DeviceLane()
-    lane.take(timed(9, 0.3, 0.5, busy=3.0, busy_phases=[("forward", 2.0)]), ALONE)
+    lane.add(timed(9, 0.3, 0.5, busy=3.0, busy_phases=[("forward", 2.0)]), ALONE)
     assert lane.whole.busy_share() == 1.0 and lane.whole.phases["forward"].busy == 0.3
 
 
@@ -195,12 +195,12 @@ def test_evaluations_between_the_steps_make_none_of_them_slow(every: int, name: 
             story.stop(name, 3.0)
     state = folded(story)
     assert slow_steps(state) == []
-    assert max(curves(state)["step_seconds"].high[5:]) < 0.2
+    assert max(curve_arguments(state)["step_seconds"].high[5:]) < 0.2
 
 
 def test_a_few_stretches_tell_no_usual_one() -> None:
-    assert slow(spiked(WARM_UP + MIN_STRETCHES - 1, n=40)) == []
-    assert slow(spiked(WARM_UP + MIN_STRETCHES + 5, n=40)) != []
+    assert slow(spiked(WARM_UP_STEPS + MIN_JUDGED_STRETCHES - 1, n=40)) == []
+    assert slow(spiked(WARM_UP_STEPS + MIN_JUDGED_STRETCHES + 5, n=40)) != []
 
 
 def test_a_little_more_is_no_slow_step() -> None:
@@ -210,9 +210,9 @@ def test_a_little_more_is_no_slow_step() -> None:
 
 def test_slow_steps_are_bounded_and_counted() -> None:
     lane = DeviceLane()
-    for step in range(1, 20 * MAX_SLOW):
-        lane.take(timed(step, 0.1, 1.5 if step % 15 == 14 else 0.1 + 0.0001 * (step % 3)), ALONE)
-    assert len(lane.slow_steps) == MAX_SLOW and lane.slow_count > MAX_SLOW
+    for step in range(1, 20 * MAX_SLOW_STRETCHES):
+        lane.add(timed(step, 0.1, 1.5 if step % 15 == 14 else 0.1 + 0.0001 * (step % 3)), ALONE)
+    assert len(lane.slow_steps) == MAX_SLOW_STRETCHES and lane.slow_count > MAX_SLOW_STRETCHES
     assert lane.slow_excess == pytest.approx(1.4 * lane.slow_count, rel=0.01)
 
 
@@ -220,7 +220,7 @@ def test_a_writer_that_tells_no_stretches_is_judged_step_by_step() -> None:
     """Journals of the time when each step was timed."""
     lane = DeviceLane()
     for step in range(1, 100):
-        lane.take(timed(step, 0.9 if step == 80 else 0.1, 1.2 if step == 80 else 0.4 + 0.001 * (step % 5)), ALONE)
+        lane.add(timed(step, 0.9 if step == 80 else 0.1, 1.2 if step == 80 else 0.4 + 0.001 * (step % 5)), ALONE)
     (found,) = lane.slow_steps
     assert (found.step, found.steps, found.culprit) == (80, 1, "forward")
 
@@ -241,19 +241,19 @@ def test_a_slow_step_by_the_device_s_clock_is_an_alert_and_one_by_the_host_s_is_
 
 def test_a_curve_of_steps_is_the_device_s() -> None:
     for every in (1, 20):
-        seconds = curves(folded(matmul(every=every)))["step_seconds"]
+        seconds = curve_arguments(folded(matmul(every=every)))["step_seconds"]
         assert all(mean == pytest.approx(0.037, rel=0.05) for mean in seconds.mean if mean == mean)
 
 
 def test_of_steps_that_nobody_timed_the_pace_is_told() -> None:
     """Twenty steps are queued in no time, and the host waits for all of them in one."""
-    shown = curves(folded(matmul(timed=False)))
+    shown = curve_arguments(folded(matmul(timed=False)))
     means = list(shown["step_seconds"].mean)
     assert median(means) == pytest.approx(0.037, rel=0.1) and min(means) > 0.02, "no stretch without a wait"
     assert max(shown["host_step_seconds"].high) > 0.6, "the host's own stay beside it"
 
 
 def test_phases_have_the_device_s_curves_beside_the_host_s() -> None:
-    shown = curves(folded(hf_trainer(every=7)))
+    shown = curve_arguments(folded(hf_trainer(every=7)))
     assert shown["phase_seconds"]["forward"].mean[-1] == pytest.approx(0.059, rel=0.05)
     assert shown["host_phase_seconds"]["forward"].mean[-1] == pytest.approx(0.0173, rel=0.05)

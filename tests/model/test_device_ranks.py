@@ -5,9 +5,16 @@ from __future__ import annotations
 import random
 
 from monitor.model.fold import fold
-from monitor.model.ranks.rank_waits import MIN_TIMED_STEPS, DeviceSteps, LateRank, late_rank, typical_steps, waits_of
+from monitor.model.ranks.rank_waits import (
+    MIN_TIMED_STEPS,
+    DeviceSteps,
+    LateRank,
+    late_rank,
+    typical_steps,
+    wait_by_rank,
+)
 from monitor.model.state import RunState
-from monitor.model.summary import report
+from monitor.model.summary import make_report
 from trainhooks.protocol.events import Event, Facts, GpuTime, Hello, Step
 
 from .conftest import around
@@ -30,29 +37,33 @@ def ranks(steps: int = 40, late: int | None = 1, extra: float = 0.04, where: str
             phases = {"data": 0.001, "forward": 0.1, "backward": 0.2 + (extra if late not in (None, rank) else 0.0)}
             if rank == late:
                 phases[where] = phases.get(where, 0.0) + extra
-            stats.take(timed(rank, step, **phases))
+            stats.add(timed(rank, step, **phases))
         found[rank] = stats
     return found
 
 
+def late(timed: dict[int, DeviceSteps]) -> LateRank | None:
+    return late_rank(typical_steps(timed), min(len(stats.latest) for stats in timed.values()))
+
+
 def test_the_late_one_is_charged_with_the_phase_that_makes_it_late() -> None:
     for where in ("data", "forward", "other"):
-        found = late_rank(ranks(where=where))
+        found = late(ranks(where=where))
         assert isinstance(found, LateRank) and (found.rank, found.culprit) == (1, where)
         assert 0.03 < found.seconds < 0.05 and 0.08 < found.share < 0.16
 
 
 def test_nobody_is_charged_where_it_is_not_clear() -> None:
-    assert late_rank(ranks(late=None)) is None
-    assert late_rank(ranks(extra=0.005)) is None, "less than is worth a word"
-    assert late_rank(ranks(steps=MIN_TIMED_STEPS)) is None, "the first steps do not count"
-    assert late_rank({0: ranks()[0]}) is None
+    assert late(ranks(late=None)) is None
+    assert late(ranks(extra=0.005)) is None, "less than is worth a word"
+    assert late(ranks(steps=MIN_TIMED_STEPS)) is None, "the first steps do not count"
+    assert late({0: ranks()[0]}) is None
     waits_only = ranks()
     waits_only[1] = ranks(late=None)[1]  # the others wait, and nothing of this one is longer
-    assert late_rank(waits_only) is None
+    assert late(waits_only) is None
     apart = ranks()
     apart[0] = ranks(late=0, extra=0.5)[0]
-    assert late_rank(apart) is None, "they do not keep step"
+    assert late(apart) is None, "they do not keep step"
 
 
 def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:
@@ -74,7 +85,7 @@ def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:
             events.append(timed(rank, step, **extra))
         for event in events:
             fold(state, event)
-    told = report(state, around(state))
+    told = make_report(state, around(state))
     found = told.straggler
     assert found is not None and (found.rank, found.culprit) == (1, "forward")
     early, late = told.ranks
@@ -84,6 +95,6 @@ def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:
 
 def test_the_rows_of_ranks_are_by_the_devices_clocks_too() -> None:
     usual = typical_steps(ranks())
-    waiting = waits_of(usual)
+    waiting = wait_by_rank(usual)
     assert waiting[1] == 0.0 and all(0.03 < waiting[rank] < 0.05 for rank in (0, 2, 3))
     assert typical_steps(ranks(steps=MIN_TIMED_STEPS)) == {}, "too few of them were timed"

@@ -12,11 +12,11 @@ import pytest
 from monitor.diagnosis import diagnose
 from monitor.diagnosis.rule import Evidence
 from monitor.model.device.device_report import Device
-from monitor.model.device.device_steps import WARM_UP
-from monitor.model.device.device_use import MIN_READINGS, MIN_STEADY_TIMED, bound_in_words, busy_in_words, device_use
-from monitor.model.device.gpu_activity import MAX_BUCKETS, Activity, Range
+from monitor.model.device.device_steps import WARM_UP_STEPS
+from monitor.model.device.device_use import MIN_MEASURED, MIN_STEADY_TIMED, bound_text, busy_text, device_use
+from monitor.model.device.gpu_activity import MAX_READING_BUCKETS, Activity, Range
 from monitor.model.report import Finding
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from trainhooks.protocol.events import Facts, Gpu
 
 from .conftest import Story, around, folded, folded_events, report_of
@@ -78,8 +78,8 @@ def test_utilization_is_never_less_than_the_truth() -> None:
 def test_where_nothing_tells_nothing_is_known() -> None:
     found = used(looped(ITEM_EACH_STEP, reading=None, timed=False))
     assert (found.busy_least, found.busy_most, found.gain_limit, found.bound, found.clock) == (None,) * 5
-    assert busy_in_words(found) == "busy share unknown"
-    assert bound_in_words(found) == "bottleneck unknown"
+    assert busy_text(found) == "busy share unknown"
+    assert bound_text(found) == "bottleneck unknown"
     before = used(looped(ITEM_EACH_STEP, reading=NO_GPM, timed=False))
     assert (before.busy_least, before.gain_limit) == (None, None) and before.busy_most == pytest.approx(0.97)
 
@@ -127,7 +127,7 @@ def test_where_the_program_was_while_the_device_may_have_been_idle() -> None:
         story.both(ITEM_EACH_STEP, GPT2, queued=0.4, looks=looks)
     (row,) = used(story).idle_at
     assert (row.place, row.phase) == ("model.py:88 (.item) in forward", "forward")
-    assert row.looks == 4 * (100 - WARM_UP), "looks at the first steps tell of compiling"
+    assert row.looks == 4 * (100 - WARM_UP_STEPS), "looks at the first steps tell of compiling"
     assert row.share == pytest.approx(0.5) and row.seconds == pytest.approx(0.154 * 0.5, rel=0.05)
 
 
@@ -173,16 +173,16 @@ def test_what_is_not_known_of_one_card_is_not_told_of_all() -> None:
 
 def test_a_few_readings_are_no_figure_of_the_steps() -> None:
     few = used(looped(ITEM_EACH_STEP, GPT2, seconds=2.0))
-    assert few.sm_active is None and few.readings < MIN_READINGS
+    assert few.sm_active is None and few.readings < MIN_MEASURED
 
 
 def test_a_card_s_readings_are_kept_in_bounded_memory() -> None:
     activity = Activity()
-    for second in range(5 * MAX_BUCKETS):
+    for second in range(5 * MAX_READING_BUCKETS):
         activity.add(Gpu("r", second, float(second), uuid="GPU-1", utilization=100.0 if second % 2 else 50.0))
-    assert len(activity.history) <= MAX_BUCKETS and activity.history.width == 8
-    found = activity.over(0.0, 1e9)["utilization"]
-    assert (found.mean, found.min, found.max, found.readings) == (75.0, 50.0, 100.0, 5 * MAX_BUCKETS)
+    assert len(activity.history) <= MAX_READING_BUCKETS and activity.history.width == 8
+    found = activity.ranges_between(0.0, 1e9)["utilization"]
+    assert (found.mean, found.min, found.max, found.readings) == (75.0, 50.0, 100.0, 5 * MAX_READING_BUCKETS)
 
 
 def test_figures_are_those_of_all_readings_in_the_buckets() -> None:
@@ -203,7 +203,7 @@ def test_figures_are_those_of_all_readings_in_the_buckets() -> None:
     def assert_like(found: Range | None, truth: list[float]) -> None:
         assert found == (None if not truth else Range(pytest.approx(fmean(truth)), min(truth), max(truth), len(truth)))
 
-    for number in range(3 * MAX_BUCKETS):
+    for number in range(3 * MAX_READING_BUCKETS):
         now += lots.choice((0.2, 1.0, 1.0, 3.0))
         at = now - lots.choice((0.0,) * 20 + (1.5, 40.0))
         readings.append((at, lots.random()))
@@ -212,21 +212,25 @@ def test_figures_are_those_of_all_readings_in_the_buckets() -> None:
             continue
         stops = [(float(begin), begin + 20.0) for begin in range(100, int(now), 700)]
         end = now - lots.choice((0.0, 0.0, 5.0, 200.0))
-        assert_like(activity.over(10.0, end).get("power"), told(10.0, end, []))
+        assert_like(activity.ranges_between(10.0, end).get("power"), told(10.0, end, []))
         apart = told(10.0, end, stops)
-        assert activity.tells_apart(10.0, end, stops) == bool(apart)
-        assert_like(activity.over(10.0, end, stops).get("power"), apart or told(10.0, end, []))
+        assert activity.has_others(10.0, end, stops) == bool(apart)
+        assert_like(activity.ranges_between(10.0, end, stops).get("power"), apart or told(10.0, end, []))
         within = [power for since, until in stops for power in told(since, until, [])]
-        assert_like(activity.within(stops).get("power"), within)
+        assert_like(activity.ranges_within(stops).get("power"), within)
 
 
 def test_readings_of_a_stretch_lie_wholly_within_it() -> None:
     activity = Activity()
     for second in range(100):
         activity.add(Gpu("r", second, second + 0.5, uuid="GPU-1", power=float(second), sm_active=None))
-    found = activity.over(10.2, 20.0)
+    found = activity.ranges_between(10.2, 20.0)
     assert (found["power"].min, found["power"].max, found["power"].readings) == (11.0, 19.0, 9)
-    assert set(found) == {"power"} and activity.over(10.2, 10.9) == {} and activity.over(500.0, 600.0) == {}
+    assert (
+        set(found) == {"power"}
+        and activity.ranges_between(10.2, 10.9) == {}
+        and activity.ranges_between(500.0, 600.0) == {}
+    )
 
 
 def test_readings_around_an_evaluation_are_none_of_the_steps() -> None:
@@ -241,7 +245,9 @@ def test_readings_around_an_evaluation_are_none_of_the_steps() -> None:
     assert used(story).sm_active == pytest.approx(0.9)
     only = Activity()
     only.add(Gpu("r", 0, 5.0, uuid="GPU-1", power=100.0))
-    assert only.over(0.0, 10.0, [(0.0, 10.0)])["power"].mean == 100.0, "where no other remains, they are all there is"
+    assert only.ranges_between(0.0, 10.0, [(0.0, 10.0)])["power"].mean == 100.0, (
+        "where no other remains, they are all there is"
+    )
 
 
 def test_the_order_in_which_readings_and_steps_come_changes_nothing() -> None:
@@ -258,9 +264,9 @@ def test_the_order_in_which_readings_and_steps_come_changes_nothing() -> None:
 def bounded(told: Story, code: str = "input-bound", lost: float = 0.6, severity: str = "warning") -> Finding | None:
     state = folded(told)
     about = around(state)
-    known = report(state, about)
+    known = make_report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
-    found = diagnose.bounded(evidence, [Finding(code=code, severity=severity, title="a title", lost_fraction=lost)])
+    found = diagnose.limit_costs(evidence, [Finding(code=code, severity=severity, title="a title", lost_fraction=lost)])
     return found[0] if found else None
 
 

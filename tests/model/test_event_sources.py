@@ -113,13 +113,13 @@ def test_a_silent_program_is_explained_after_a_while() -> None:
     assert quiet(5, "python", "train.py") == ["Waiting for the first step", ""]
     told = quiet(130, "python", "train.py")
     assert "2 min 10 s" in told[0]
-    assert told[1:] == [stalls.STARTING, stalls.OUT_OF_REACH, stalls.NOT_PYTHON, stalls.BY_HAND]
+    assert told[1:] == [stalls.STARTING_ADVICE, stalls.OUT_OF_REACH, stalls.NOT_PYTHON, stalls.BY_HAND]
 
 
 def test_a_program_that_ended_unheard() -> None:
     told = quiet(130, "./train", alive=False)
     assert "2 min" not in told[0]
-    assert stalls.STARTING not in told and stalls.NOT_PYTHON in told
+    assert stalls.STARTING_ADVICE not in told and stalls.NOT_PYTHON in told
 
 
 def test_a_log_in_which_nothing_was_read() -> None:

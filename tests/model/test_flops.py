@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor import run_facts
-from monitor.model.compute.flops import Accelerator, Model, Work, compute_dtype, flops_a_token, mfu, model_of
+from monitor.model.compute.flops import Accelerator, Model, Work, compute_dtype, flops_a_token, mfu_of, model_of
 from monitor.model.compute.peaks import PEAKS, ceiling, kind_of, peak_of
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -90,7 +90,7 @@ def test_a_model_of_eight_billion_by_hand() -> None:
     ],
 )
 def test_unknown_where_the_formula_does_not_hold(fact: dict[str, Any], says: str) -> None:
-    found = mfu(Work(read({**LLAMA_8B, **fact}), 2048.0, "bf16"), 10_000.0, [Accelerator(H100)])
+    found = mfu_of(Work(read({**LLAMA_8B, **fact}), 2048.0, "bf16"), 10_000.0, [Accelerator(H100)])
     assert found.share is None and found.of_ceiling is None and found.flops_a_token is None and found.formula == ()
     assert found.unknown is not None and says in found.unknown
 
@@ -118,13 +118,13 @@ KNOWN = Work(read(LLAMA_8B), 8192.0, "bf16")
     ],
 )
 def test_unknown_where_an_input_is(work: Work, rate: float | None, devices: list[Accelerator], says: str) -> None:
-    found = mfu(work, rate, devices)
+    found = mfu_of(work, rate, devices)
     assert found.share is None and found.peak is None
     assert found.unknown is not None and says in found.unknown
 
 
 def test_mfu_with_its_formula() -> None:
-    found = mfu(KNOWN, 56_000.0, [Accelerator(H100, 1980)] * 8)
+    found = mfu_of(KNOWN, 56_000.0, [Accelerator(H100, 1980)] * 8)
     each = 6 * 7_504_924_672 + 12 * 32 * 4096 * 8192
     assert found.share == pytest.approx(56_000 * each / (8 * 989e12))
     assert found.of_ceiling == pytest.approx(found.share), "a clock above the one of the data sheet promises no more"
@@ -139,11 +139,11 @@ def test_mfu_with_its_formula() -> None:
 
 
 def test_a_clocked_down_card_has_a_lower_ceiling() -> None:
-    found = mfu(KNOWN, 7_000.0, [Accelerator(H100, 1290)])
+    found = mfu_of(KNOWN, 7_000.0, [Accelerator(H100, 1290)])
     assert found.ceiling == pytest.approx(132 * 4096 * 1290e6)
     assert found.share is not None and found.of_ceiling == pytest.approx(found.share * 989e12 / found.ceiling)
     assert found.formula[-1].endswith("reachable at the current 1,290 MHz")
-    without = mfu(KNOWN, 7_000.0, [Accelerator(H100)])
+    without = mfu_of(KNOWN, 7_000.0, [Accelerator(H100)])
     assert without.share == found.share and without.ceiling is None and without.of_ceiling is None
 
 
@@ -273,6 +273,6 @@ def test_more_of_anything_is_more_work(n: int, layers: int, width: int, length: 
     model = Model(n, layers, width)
     each = flops_a_token(model, length)
     assert each is not None and each > 6 * n and each >= 12 * layers * width * length
-    found = mfu(Work(model, length, "bf16"), rate, [Accelerator(H100, 1500)] * 2)
+    found = mfu_of(Work(model, length, "bf16"), rate, [Accelerator(H100, 1500)] * 2)
     assert found.share is not None and found.of_ceiling is not None and math.isfinite(found.share)
     assert 0 < found.share <= found.of_ceiling

@@ -157,8 +157,8 @@ def test_the_same_without_the_cut_says_nothing() -> None:
 
 def test_other_peoples_gpus_are_not_this_runs_trouble() -> None:
     play = cut()
-    assert play.findings(over=True, ours={"GPU-0", "GPU-1"}) == []
-    assert [finding.code for finding in play.findings(over=True, ours={"GPU-3"})] == ["thermal-throttle"]
+    assert play.findings(over=True, used_gpus={"GPU-0", "GPU-1"}) == []
+    assert [finding.code for finding in play.findings(over=True, used_gpus={"GPU-3"})] == ["thermal-throttle"]
 
 
 def test_several_gpus_are_one_finding() -> None:

@@ -3,8 +3,8 @@
 from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.model.steps.series import ordered
-from monitor.model.summary import report
-from monitor.model.view import curves
+from monitor.model.summary import make_report
+from monitor.model.view import curve_arguments
 from monitor.model.wall_time import RunContext
 from monitor.reports.run_summary import short
 from monitor.tui.panels.curve_panels import default_metric
@@ -41,7 +41,7 @@ def test_report_and_curves_and_the_last_lines_follow() -> None:
     state = RunState()
     fold(state, Hello("p", 0, 0.0, wall=1000.0))
     fold(state, Step("p", 1, 2.0, index=1, start=1.0, duration=1.0, metrics=dict(LOGGED)))
-    told = report(state, RunContext({}, 3.0, True))
-    assert list(told.metrics)[:5] == list(curves(state)["metrics"])[:5] == EXPECTED
+    told = make_report(state, RunContext({}, 3.0, True))
+    assert list(told.metrics)[:5] == list(curve_arguments(state)["metrics"])[:5] == EXPECTED
     (line,) = (line for line in short(told).splitlines() if "metrics, last" in line)
     assert "reward 0.3" in line and "loss 0.4" in line and "generate" not in line

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monitor.diagnosis.policy_metrics import Quantity, meaning
+from monitor.diagnosis.policy_metrics import Quantity, metric_meaning
 from trainhooks.protocol.events import Facts, Metrics
 
 from .conftest import Story, folded, judged, judged_state
@@ -323,7 +323,7 @@ def test_truncated_answers_are_said_to_be_worth_nothing_where_it_is_known() -> N
     ],
 )
 def test_names_are_read_with_their_role(name: str, quantity: Quantity, role: str) -> None:
-    known = meaning(name)
+    known = metric_meaning(name)
     assert known is not None
     assert (known.quantity, known.role) == (quantity, role)
 
@@ -334,7 +334,7 @@ def test_names_of_other_things_are_left_alone() -> None:
         *("timing_s/reward", "reward_seconds/f", "prompt_length/clip_ratio", "completions/max_length"),
         *("kl_loss", "rewards/chosen", "compile"),
     ]
-    assert [name for name in names if meaning(name) is not None] == []
+    assert [name for name in names if metric_meaning(name) is not None] == []
 
 
 def beside_rollouts(updates: int, iterations: int = 60, kl: float = 0.0) -> set[str]:

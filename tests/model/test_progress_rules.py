@@ -11,7 +11,7 @@ from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
 from monitor.model.comparison.compare import Side
 from monitor.model.report import Finding
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from trainhooks.protocol.events import Facts, Frames
 
 from .conftest import Story, around, folded, judged, judged_state
@@ -67,10 +67,10 @@ def after(before: Story | None, told: Story) -> Scene:
         state, earlier = folded(told), None
         if before is not None:
             old = folded(before)
-            known = report(old, around(old, id="before", started=1000.0, command=["python", "t.py"]))
+            known = make_report(old, around(old, id="before", started=1000.0, command=["python", "t.py"]))
             earlier = Side(known, old.main.step_seconds.curve())
         about = around(state, id="after", started=9000.0, command=["python", "t.py"])
-        now = report(state, about)
+        now = make_report(state, about)
         return diagnose(Evidence(state, now, open_work(state, about, now.outcome), earlier))
 
     return judge

@@ -11,7 +11,7 @@ import pytest
 from monitor.model.fold import fold
 from monitor.model.report import Report
 from monitor.model.state import RunState
-from monitor.model.summary import report
+from monitor.model.summary import make_report
 from monitor.units import share
 from trainhooks.protocol.events import Event, Facts, Gpu, Metrics
 
@@ -151,7 +151,7 @@ def test_the_order_in_which_journals_are_read_changes_nothing(seed: int) -> None
         each.wait(1).bye()
 
     def known(state: RunState) -> Report:
-        return report(state, around(state))
+        return make_report(state, around(state))
 
     mixed, straight = known(in_any_order(told, seed)), known(in_any_order(told[::-1], -1 - seed))
     assert mixed == straight
@@ -169,7 +169,7 @@ def test_a_lead_that_never_steps_leaves_the_figures_to_the_lowest_that_does(seed
             worker.step(forward=1)
         worker.bye()
     state = in_any_order([workers[1], controller, workers[0]], seed)
-    known = report(state, around(state))
+    known = make_report(state, around(state))
     assert (known.progress.steps_done, known.progress.steps_total) == (10, 50)
     assert known.wall.steps == pytest.approx(10)
     assert [(row.name, row.seconds) for row in known.startup] == [("load", 2.0), ("other", pytest.approx(1.0))]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Report
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from trainhooks.protocol.events import Facts
 
 from .conftest import Story, around, folded, judged_state, parts_of, report_of
@@ -130,7 +130,7 @@ def test_the_time_until_the_first_step_is_shown_as_it_grows() -> None:
     second.wait(8).pulse(spans=[("load", 8.0)])
     state = folded(first, second)
     about = around(state, alive=True, now=second.now + 1)
-    known = report(state, about)
+    known = make_report(state, about)
     assert sum(parts_of(known.wall)) == pytest.approx(known.wall.total)
     assert known.wall.spans["restart"] == pytest.approx(29) and known.wall.between_steps == pytest.approx(0)
     now = open_work(state, about, known.outcome)

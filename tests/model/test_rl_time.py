@@ -47,7 +47,9 @@ def answering(
 
 
 def tail(*lengths: int, **seconds: float) -> Story:
-    return answering(logs={"generate_calls": 1, **{k: float(v) for k, v in decoding.tail(lengths).items()}}, **seconds)
+    return answering(
+        logs={"generate_calls": 1, **{k: float(v) for k, v in decoding.tail_steps(lengths).items()}}, **seconds
+    )
 
 
 def uncached(calls: int = 1, without: int = 1, new_tokens: int = 64, **seconds: float) -> Story:
@@ -276,7 +278,7 @@ def test_what_waits_for_a_single_thing(line: str, activity: str, waits: bool) ->
     ],
 )
 def test_the_tail_begins_where_under_a_quarter_decode(lengths: list[int], steps: tuple[int, int] | None) -> None:
-    assert decoding.tail(lengths) == (
+    assert decoding.tail_steps(lengths) == (
         {} if steps is None else dict(zip((DECODE_STEPS, TAIL_STEPS), steps, strict=True))
     )
     if steps is not None and len(lengths) >= decoding.MIN_SEQUENCES:

@@ -12,8 +12,8 @@ from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.regression import regressed
 from monitor.model.comparison.compare import Side
 from monitor.model.report import Finding
-from monitor.model.summary import open_work, report
-from monitor.model.view import curves
+from monitor.model.summary import make_report, open_work
+from monitor.model.view import curve_arguments
 from trainhooks.protocol.events import Facts, Host
 
 from .conftest import Story, around, folded, judged
@@ -142,8 +142,8 @@ def test_a_run_that_regressed_did_so_by_the_device_s_clock(timed: bool) -> None:
 def regression_of(before: Story, after: Story) -> Finding | None:
     states = [folded(each) for each in (before, after)]
     abouts = [around(state, id=name, command=["t.py"]) for state, name in zip(states, ("one", "two"), strict=True)]
-    one, two = (report(state, about) for state, about in zip(states, abouts, strict=True))
-    first = Side(one, curves(states[0])["step_seconds"])
+    one, two = (make_report(state, about) for state, about in zip(states, abouts, strict=True))
+    first = Side(one, curve_arguments(states[0])["step_seconds"])
     return regressed(Evidence(states[1], two, open_work(states[1], abouts[1], two.outcome), first))
 
 

@@ -210,7 +210,7 @@ class Slow:
     def connect(self) -> None:
         pass
 
-    def take(self) -> list[bytes]:
+    def receive(self) -> list[bytes]:
         with open(self._path, "ab") as out:
             out.writelines(line_of(event) for event in self._written)
         self._written = []

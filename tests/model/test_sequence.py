@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.summary import report
+from monitor.model.summary import make_report
 from monitor.sources import journal_reader
 from monitor.sources.decode import Unknown
 from monitor.sources.journal_reader import Sequencer
@@ -33,9 +33,9 @@ def test_any_order_and_repeats_make_the_same_report(data: st.DataObject) -> None
     sequencer = Sequencer()
     given_out = [out for event in arriving for out in sequencer.push(event)]
     assert given_out == events
-    assert sequencer.settle() == [] and sequencer.missing == 0
+    assert sequencer.release_waiting() == [] and sequencer.missing == 0
     ordered, shuffled = folded_events(events), folded_events(given_out)
-    assert report(shuffled, around(shuffled)) == report(ordered, around(ordered))
+    assert make_report(shuffled, around(shuffled)) == make_report(ordered, around(ordered))
 
 
 @given(st.data())
@@ -44,7 +44,7 @@ def test_gaps_are_counted_exactly_and_order_is_kept(data: st.DataObject) -> None
     events: list[Event] = [Note(name, seq, float(seq)) for name, found in numbers.items() for seq in found]
     arriving = data.draw(st.permutations(events))
     sequencer = Sequencer()
-    out = [each for event in arriving for each in sequencer.push(event)] + sequencer.settle()
+    out = [each for event in arriving for each in sequencer.push(event)] + sequencer.release_waiting()
     for name, found in numbers.items():
         assert [event.seq for event in out if event.producer == name] == sorted(found)
     assert sequencer.missing == sum(max(found) + 1 - len(found) for found in numbers.values())
@@ -59,8 +59,8 @@ def test_settling_at_any_moment_keeps_the_order_and_the_count(data: st.DataObjec
     for event in data.draw(st.permutations(events)):
         out += sequencer.push(event)
         if data.draw(st.integers(0, 9)) == 0:
-            out += sequencer.settle()
-    out += sequencer.settle()
+            out += sequencer.release_waiting()
+    out += sequencer.release_waiting()
     told = [event.seq for event in out]
     assert told == sorted(set(told))
     assert sequencer.missing == 30 - len(told)
@@ -85,7 +85,7 @@ def test_going_on_from_a_position_gives_nothing_twice() -> None:
     events = story(6)
     first, second = Sequencer(), Sequencer()
     told = [out for event in events[:7] for out in first.push(event)]
-    second.go_on(first.expected(), first.missing)
+    second.resume(first.expected(), first.missing)
     told += [out for event in events for out in second.push(event)]
     assert told == events
 
@@ -104,8 +104,8 @@ def test_numbers_of_a_newer_kind_cost_no_known_event(data: st.DataObject) -> Non
         batch, lines = lines[:size], lines[size:]
         out += sequencer.push_all(batch)
         if data.draw(st.booleans()):
-            out += sequencer.settle()
-    out += sequencer.settle()
+            out += sequencer.release_waiting()
+    out += sequencer.release_waiting()
     assert out == events and sequencer.missing == 0
 
 
@@ -119,7 +119,7 @@ def test_numbers_of_a_newer_kind_are_no_gap_and_show_none(lost: set[int], newer:
             out += sequencer.push(Note("p", seq, 0.0))
     for seq in range(20, 41):
         out += sequencer.push(Unknown("p", seq, 0.0)) if seq in newer else []
-    out += sequencer.settle()
+    out += sequencer.release_waiting()
     last = max(event.seq for event in out)
     assert sequencer.missing == len([seq for seq in lost - newer if seq < last])
     assert sequencer.push(out[-1]) == [] and [event.seq for event in out] == sorted(event.seq for event in out)

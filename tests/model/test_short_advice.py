@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis.explain import shortened
+from monitor.diagnosis.explain import shorten_advice
 
 ADVICE = (
     "Cool it: air flow, dust, fans. A power limit a little lower (nvidia-smi -pl) often costs less than the heat does."
@@ -10,8 +10,8 @@ ADVICE = (
 
 
 def test_advice_is_cut_between_its_clauses_or_left_out() -> None:
-    assert shortened(ADVICE, 200) == ADVICE
-    assert shortened(ADVICE, 60) == "Cool it: air flow, dust, fans"
-    assert shortened(ADVICE, 20) == "Cool it" and shortened(ADVICE, 5) == ""
-    assert shortened("Save more rarely, and keep less", 20) == "Save more rarely"
-    assert all(len(shortened(ADVICE, room)) <= room for room in range(120))
+    assert shorten_advice(ADVICE, 200) == ADVICE
+    assert shorten_advice(ADVICE, 60) == "Cool it: air flow, dust, fans"
+    assert shorten_advice(ADVICE, 20) == "Cool it" and shorten_advice(ADVICE, 5) == ""
+    assert shorten_advice("Save more rarely, and keep less", 20) == "Save more rarely"
+    assert all(len(shorten_advice(ADVICE, room)) <= room for room in range(120))

@@ -17,8 +17,8 @@ from monitor.model.fold import fold
 from monitor.model.history import History, in_pairs
 from monitor.model.state import RunState
 from monitor.model.steps.latest_steps import MAX_LATEST, LatestSteps
-from monitor.model.summary import report
-from monitor.sources.decode import decode, numbered
+from monitor.model.summary import make_report
+from monitor.sources.decode import decode, decode_numbered
 from monitor.sources.journal_reader import Sequencer
 from monitor.sources.step_lines import decode_lines, single_events, single_step_lines, step_blocks
 from monitor.step_blocks import StepBlock, block_of
@@ -133,7 +133,7 @@ def read(lines: list[bytes], cuts: list[int]) -> RunState:
     state, sequencer = RunState(), Sequencer()
     cuts = sorted({cut % (len(lines) + 1) for cut in cuts})
     for first, end in zip([0, *cuts], [*cuts, len(lines)], strict=True):
-        for event in step_blocks(sequencer.push_all(decode_lines(lines[first:end], numbered))):
+        for event in step_blocks(sequencer.push_all(decode_lines(lines[first:end], decode_numbered))):
             fold(state, event)
     assert sequencer.missing == 0
     return state
@@ -158,7 +158,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def same(one: RunState, other: RunState) -> bool:
-    found, known = (msgspec.to_builtins(report(state, around(state))) for state in (one, other))
+    found, known = (msgspec.to_builtins(make_report(state, around(state))) for state in (one, other))
     return alike(found, known) and steps_of(one) == steps_of(other)
 
 
@@ -200,7 +200,7 @@ def test_a_journal_of_blocks_is_the_journal_of_its_steps(kinds: list[int], cuts:
 
 def test_most_steps_are_read_in_long_blocks() -> None:
     lines = told([10] * 500 + [0] + [10] * 500, 1)
-    blocks = [event for event in step_blocks(decode_lines(lines, numbered)) if isinstance(event, StepBlock)]
+    blocks = [event for event in step_blocks(decode_lines(lines, decode_numbered)) if isinstance(event, StepBlock)]
     assert [len(block) for block in blocks] == [1000], "a pulse between them is folded after them"
     few = in_blocks(lines)
     assert len(few) < 25 and len(b"\n".join(few)) < 0.45 * len(b"\n".join(lines))
@@ -242,7 +242,7 @@ def test_steps_come_once_and_in_order(sizes: list[int], noise: random.Random, lo
     kept = lines[lost:]
     covered = {seq for line in kept for seq in range(line.seq, line.next_seq)}
     sequencer = Sequencer()
-    out = [event for line in kept for event in sequencer.push(line)] + sequencer.settle()
+    out = [event for line in kept for event in sequencer.push(line)] + sequencer.release_waiting()
     seqs = [step.seq for step in single_events(out)]
     assert seqs == sorted(covered)
     assert sequencer.missing == (max(covered) + 1 - len(covered) if covered else 0)
@@ -252,7 +252,7 @@ def test_a_lost_block_is_missing_by_its_steps() -> None:
     sequencer = Sequencer()
     sequencer.push(steps_line(0, 3))
     sequencer.push(steps_line(53, 2))
-    sequencer.settle()
+    sequencer.release_waiting()
     assert sequencer.missing == 50
 
 

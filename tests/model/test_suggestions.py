@@ -8,9 +8,9 @@ import pytest
 
 from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
-from monitor.diagnosis.suggestions import MAX_SUGGESTIONS, to_try
+from monitor.diagnosis.suggestions import MAX_SUGGESTIONS, suggest
 from monitor.model.report import Report, Suggestion
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from monitor.reports.report_json import as_json
 from monitor.reports.run_text import markdown, text
 
@@ -22,10 +22,10 @@ from .test_rules import facts, healthy, padded
 def reported(told: Story, alive: bool = False) -> Report:
     state = folded(told)
     about = around(state, alive)
-    known = report(state, about)
+    known = make_report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
     known.findings = diagnose(evidence)
-    known.to_try = to_try(evidence, known.findings)
+    known.to_try = suggest(evidence, known.findings)
     return known
 
 

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from monitor import gpu_lines
 from monitor.arrays import np
 from monitor.model.device.throttle_events import CLEAR_SECONDS, MAX_EPISODES
-from monitor.model.device.throttle_watch import MAX_GPUS, ClockBaseline, Throttles, throttle_event, throttle_events
+from monitor.model.device.throttle_watch import (
+    MAX_WATCHED_GPUS,
+    ClockBaseline,
+    Throttles,
+    throttle_event,
+    throttle_events,
+)
 from monitor.model.steps.baseline import StepKind
 from monitor.model.steps.step_intervals import MAX_BLOCKS, StepTimes
 from trainhooks.protocol.events import Gpu
@@ -47,7 +53,7 @@ def test_each_row_begins_once_holds_and_clears(reason: str) -> None:
     assert play.news == [("GPU-0", True, reason), ("GPU-0", False, reason)]
     (episode,) = play.episodes()
     assert (episode.start, episode.end, episode.seconds) == (61.0, 100.0, 39.0)
-    assert play.throttles.gpus["GPU-0"].throttle() == {reason: 39.0}
+    assert play.throttles.gpus["GPU-0"].throttle_seconds() == {reason: 39.0}
 
 
 @pytest.mark.parametrize("reason", ROWS)
@@ -56,7 +62,7 @@ def test_each_row_can_come_again(reason: str) -> None:
     for _ in range(3):
         play.read(LONG, **ROWS[reason]).read(30)
     assert [row[1] for row in play.news] == [True, False] * 3
-    assert play.throttles.gpus["GPU-0"].throttle() == {reason: 117.0}
+    assert play.throttles.gpus["GPU-0"].throttle_seconds() == {reason: 117.0}
 
 
 @pytest.mark.parametrize("reason", ROWS)
@@ -70,7 +76,7 @@ def test_each_row_keeps_silent_where_it_is_nothing(reason: str, innocent: str) -
     for _ in range({"flicker": 1, "now and then": 20}.get(innocent, 0)):
         play.read(1, **ROWS[reason]).read(7)
     assert play.news == [] and play.episodes() == []
-    assert play.throttles.gpus["GPU-0"].throttle() == {}
+    assert play.throttles.gpus["GPU-0"].throttle_seconds() == {}
 
 
 def test_a_hold_is_of_seconds_and_of_readings() -> None:
@@ -86,7 +92,7 @@ def test_a_pause_of_some_seconds_is_not_the_end() -> None:
     for _ in range(10):
         play.read(10, **ROWS[gpu_lines.SOFTWARE_THERMAL]).read(8)
     assert play.news == [("GPU-0", True, gpu_lines.SOFTWARE_THERMAL)]
-    assert play.throttles.gpus["GPU-0"].throttle()[gpu_lines.SOFTWARE_THERMAL] == pytest.approx(100, abs=1)
+    assert play.throttles.gpus["GPU-0"].throttle_seconds()[gpu_lines.SOFTWARE_THERMAL] == pytest.approx(100, abs=1)
 
 
 def test_the_drivers_idle_bit_decides_even_where_the_last_second_was_busy() -> None:
@@ -119,7 +125,7 @@ def test_a_toggling_bit_is_one_episode() -> None:
     for _ in range(20):
         play.read(1, **ROWS[gpu_lines.HARDWARE_THERMAL]).read(1)
     assert play.news == [("GPU-0", True, gpu_lines.HARDWARE_THERMAL)]
-    assert play.throttles.gpus["GPU-0"].throttle()[gpu_lines.HARDWARE_THERMAL] == pytest.approx(19, abs=1)
+    assert play.throttles.gpus["GPU-0"].throttle_seconds()[gpu_lines.HARDWARE_THERMAL] == pytest.approx(19, abs=1)
 
 
 def test_the_cause_is_named_and_not_its_general_bit_beside_it() -> None:
@@ -197,7 +203,7 @@ def test_a_gap_in_the_watch_is_not_claimed() -> None:
     play.t += 3600
     play.read(20, **ROWS[gpu_lines.HARDWARE_THERMAL])
     assert [row[1] for row in play.news] == [True, False, True]
-    assert play.throttles.gpus["GPU-0"].throttle() == {gpu_lines.HARDWARE_THERMAL: 38.0}
+    assert play.throttles.gpus["GPU-0"].throttle_seconds() == {gpu_lines.HARDWARE_THERMAL: 38.0}
 
 
 def test_rare_readings_of_the_link_and_of_processes() -> None:
@@ -208,7 +214,7 @@ def test_rare_readings_of_the_link_and_of_processes() -> None:
     for _ in range(10):
         play.read(1, **slow, **foreign).read(9)
     assert {row[2] for row in play.news} == {gpu_lines.PCIE_LINK, gpu_lines.FOREIGN}
-    assert play.throttles.gpus["GPU-0"].throttle() == {}, "neither lowers a clock"
+    assert play.throttles.gpus["GPU-0"].throttle_seconds() == {}, "neither lowers a clock"
     shared = next(each for each in play.episodes() if each.reason == gpu_lines.FOREIGN)
     assert shared.seconds == 90.0 and shared.detail == "jupyter (8.0 GiB)"
     for _ in range(3):
@@ -234,7 +240,7 @@ def test_the_line_people_want() -> None:
     assert row.line("since 14:02") == "GPU 3 hardware thermal since 14:02, 1,980 → 990 MHz, steps +18%"
     assert row.effect.steps == pytest.approx(50, abs=2)
     assert row.effect.first == pytest.approx(121, abs=2) and row.effect.last == pytest.approx(171, abs=2)
-    assert throttle_events(play.throttles, play.timelines, ours={"GPU-0"}) == []
+    assert throttle_events(play.throttles, play.timelines, used_gpus={"GPU-0"}) == []
 
 
 def test_a_late_reader_says_the_same() -> None:
@@ -319,13 +325,13 @@ def test_any_readings_keep_the_account_straight(told_readings: list[Gpu]) -> Non
     throttles = Throttles()
     news: dict[tuple[str, str], list[bool]] = {}
     for reading in told_readings:
-        for episode in throttles.take(reading):
+        for episode in throttles.add_reading(reading):
             assert episode.held
             news.setdefault((episode.uuid, episode.reason), []).append(episode.open)
     for watch in throttles.gpus.values():
         assert watch.last is not None
         elapsed = watch.last - watch.first
-        episodes = watch.episodes.all()
+        episodes = watch.episodes.all_episodes()
         ends: dict[str, float] = {}
         for each in episodes:
             assert watch.first <= each.start <= each.last <= watch.last
@@ -380,8 +386,8 @@ def test_everything_stays_small() -> None:
     assert len(reference.bins) <= 401
     throttles = Throttles()
     for i in range(200):
-        throttles.take(Gpu("r", 0, 1.0, f"u{i}", i, xid=i))
-    assert len(throttles.gpus) == MAX_GPUS
+        throttles.add_reading(Gpu("r", 0, 1.0, f"u{i}", i, xid=i))
+    assert len(throttles.gpus) == MAX_WATCHED_GPUS
 
 
 @pytest.mark.parametrize("n", [10, MAX_BLOCKS - 1, MAX_BLOCKS, MAX_BLOCKS + 1, 3 * MAX_BLOCKS + 77, 100_000])

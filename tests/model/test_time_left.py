@@ -10,7 +10,7 @@ from monitor.model.fold import fold
 from monitor.model.report import Progress
 from monitor.model.state import RunState
 from monitor.model.steps.time_left import stops, time_left
-from monitor.model.summary import report
+from monitor.model.summary import make_report
 from monitor.model.wall_time import RunContext
 from monitor.sources.recording import Recording
 from trainhooks.protocol.events import Facts
@@ -91,7 +91,7 @@ def foretold(path: Path, share: float) -> tuple[Progress, float]:
     for event in events:
         if event.t <= now:
             fold(early, event)
-    return report(early, RunContext({}, now, alive=True)).progress, last - now
+    return make_report(early, RunContext({}, now, alive=True)).progress, last - now
 
 
 @pytest.mark.parametrize(("name", "off", "shares"), SETTLED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.comparison.what_if import what_if, without
+from monitor.model.comparison.what_if import what_if, without_finding
 from monitor.model.report import Finding, PhaseRow, Report
 from monitor.model.steps.time_split import is_rhythm
 from trainhooks.protocol.events import Frames
@@ -196,7 +196,7 @@ def test_what_follows_the_last_step_makes_no_step_faster() -> None:
     told.events.pop()
     report = report_of(told.span("eval", 12.0).bye())
     total = report.wall.total or 0.0
-    projected = without(
+    projected = without_finding(
         report,
         Finding(code="eval-heavy", severity="warning", title="", lost_fraction=12 / total, once_fraction=12 / total),
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from monitor.model.report import Report
 from monitor.model.state import Ending
 from monitor.model.steps.baseline import MIN_SLOW_RATIO
-from monitor.model.summary import open_work, report
+from monitor.model.summary import make_report, open_work
 from trainhooks.protocol.events import Exit, Hello, Span, Step
 
 from .conftest import Story, around, folded, folded_events, parts_of, report_of
@@ -92,7 +92,7 @@ def test_killed_in_the_middle_of_a_step() -> None:
     told = Story().step(forward=1).step(forward=1).wait(7).pulse(step=3, step_open=7.0, phase="forward", phase_open=6.5)
     alive = folded(told)
     about = around(alive, alive=True, now=told.now + 2)
-    known = report(alive, about)
+    known = make_report(alive, about)
     check(known)
     assert known.wall.teardown == 0, "a step is open: no end is in sight"
     now = open_work(alive, about, known.outcome)
@@ -109,7 +109,7 @@ def test_the_open_step_knows_from_when_on_it_will_be_a_slow_one() -> None:
     told.wait(1.2).pulse(step=21, step_open=1.2, phase="forward", phase_open=1.2)
     state = folded(told)
     about = around(state, alive=True, now=told.now)
-    now = open_work(state, about, report(state, about).outcome)
+    now = open_work(state, about, make_report(state, about).outcome)
     assert (now.typical, now.limit) == (1.0, MIN_SLOW_RATIO)
 
 
@@ -310,14 +310,14 @@ def test_time_that_two_spans_share_counts_once() -> None:
 
 def test_a_journal_without_its_first_line_begins_with_its_first_step() -> None:
     state = folded_events(event for event in Story().step(forward=1).step(forward=1).events[1:])
-    known = report(state, around(state))
+    known = make_report(state, around(state))
     check(known)
     assert known.wall.total == known.wall.steps == pytest.approx(2)
     assert known.run.started is None, "nobody told the time of day"
-    written = report(state, around(state, started_monotonic=99.5))
+    written = make_report(state, around(state, started_monotonic=99.5))
     check(written)
     assert (written.wall.total, written.wall.startup) == (pytest.approx(2.5), pytest.approx(0.5))
-    assert report(state, around(state, started_monotonic=500.0)).wall == known.wall, "it cannot have begun later"
+    assert make_report(state, around(state, started_monotonic=500.0)).wall == known.wall, "it cannot have begun later"
 
 
 @pytest.mark.parametrize("again", [{}, {"process_started": 110.0}])
@@ -339,7 +339,7 @@ def killed(told: Story) -> Report:
     told.wait(1.0)
     state = folded(told)
     state.ending = Ending(signal=9, t=told.now)
-    return report(state, around(state))
+    return make_report(state, around(state))
 
 
 def test_a_run_that_was_killed_was_in_the_middle_of_what_its_last_pulse_told() -> None:

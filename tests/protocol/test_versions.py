@@ -12,7 +12,7 @@ import pytest
 
 from monitor.reports import run_text
 from monitor.runs.follow import load
-from monitor.sources.decode import UNKNOWN, decode
+from monitor.sources.decode import UNKNOWN_KIND, decode
 from tests.launch.conftest import State
 from tests.launch.conftest import state as state
 from trainhooks.protocol.events import PROTOCOL, Event
@@ -86,7 +86,7 @@ def test_unknown_kinds_and_fields_pass(version: int, tmp_path: Path) -> None:
     assert found.progress == known.progress and found.phases == known.phases and found.dropped == known.dropped
     assert "newer" not in run_text.text(found)
     line = {"kind": "novelty", "producer": "p", "seq": 1, "t": 1.0}
-    assert decode(json.dumps(line).encode()) is UNKNOWN
+    assert decode(json.dumps(line).encode()) is UNKNOWN_KIND
 
 
 def test_a_newer_version_is_one_clear_line(state: State) -> None:

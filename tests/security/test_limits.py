@@ -13,15 +13,16 @@ import pytest
 from monitor.model.fold import MAX_DEVICES, fold
 from monitor.model.state import RunState
 from monitor.model.steps.step_folding import MAX_PHASES, MAX_REASONS
-from monitor.model.summary import report
+from monitor.model.summary import make_report
 from monitor.run_facts import MAX_FACTS
 from monitor.running.console_recorder import ConsoleRecorder
 from monitor.runs import catalogue
 from monitor.runs.follow import load
+from monitor.sources.console_lines import Console
 from monitor.sources.decode import decode
 from monitor.sources.journal_reader import MAX_HELD, JournalTail, Sequencer
 from monitor.sources.run_directory import RunDirectory
-from monitor.sources.tail_file import CHUNK, Console
+from monitor.sources.tail_file import READ_BYTES
 from tests.model.conftest import around
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Facts, Gpu, Hello, Metrics, Note, Span, Step
@@ -76,7 +77,7 @@ def test_names_without_end_share_a_bucket(kind: str) -> None:
 
     feed(0)
     assert grown(lambda: feed(4_000)) < 2 * MIB
-    found = report(state, around(state))
+    found = make_report(state, around(state))
     figures = state.main
     assert len(found.metrics) <= MAX_METRICS + 1 and (kind != "metrics" or OVERFLOW in found.metrics)
     assert len(figures.phases) <= MAX_PHASES + 1 and len(figures.baselines) <= MAX_PHASES + 1
@@ -92,7 +93,7 @@ def test_the_overflow_bucket_holds_the_rest_of_a_million_names() -> None:
     for number in range(1000):
         values = {f"m{number}.{each}": 1.0 for each in range(1000)}
         fold(state, Metrics("p", number + 1, 100.0, values=values))
-    found = report(state, around(state)).metrics
+    found = make_report(state, around(state)).metrics
     assert len(found) == MAX_METRICS + 1 and found[OVERFLOW].count == 1_000_000 - MAX_METRICS
 
 
@@ -100,7 +101,7 @@ def test_producers_and_gaps_without_end() -> None:
     """Events that wait for others, and producers, are limited all together; the rest counts as missing."""
     sequencer = Sequencer()
     out = sum(len(sequencer.push(Note(f"p{number}", 5, 1.0, text="x"))) for number in range(60_000))
-    out += len(sequencer.settle())
+    out += len(sequencer.release_waiting())
     assert out <= MAX_HELD and sequencer.missing >= 60_000 - out
 
 
@@ -171,7 +172,7 @@ def test_a_flood_is_read_in_pieces_with_rests_between(tmp_path: Path, monkeypatc
     recorder.record(over)
     assert all(pause > 0 for pause in pauses[1:]), "after each piece it rests"
     read = recorder._streams[0].source.offset
-    assert 0 < read <= 3 * CHUNK
+    assert 0 < read <= 3 * READ_BYTES
 
 
 # Clocks and pids

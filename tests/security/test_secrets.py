@@ -48,7 +48,7 @@ S = "Zq7xK2mP"  # a secret without a shape: only what stands before it tells
     ids=" ".join,
 )  # fmt: skip
 def test_no_secret_is_left_in_a_command_line(argv: list[str]) -> None:
-    masked = secrets.masked_argv(argv)
+    masked = secrets.mask_argv(argv)
     assert S not in " ".join(masked) and S.upper() not in " ".join(masked)
     assert len(masked) == len(argv) and secrets.MASK in " ".join(masked)
 
@@ -65,14 +65,14 @@ def test_no_secret_is_left_in_a_command_line(argv: list[str]) -> None:
     ids=" ".join,
 )  # fmt: skip
 def test_what_is_no_secret_stays(argv: list[str]) -> None:
-    assert secrets.masked_argv(argv) == argv
+    assert secrets.mask_argv(argv) == argv
 
 
 @given(st.lists(st.text(max_size=30) | st.sampled_from(["--token", "-p", "token=", "a:b@", "://"]), max_size=6))
 def test_masking_never_fails_and_keeps_the_words(argv: list[str]) -> None:
-    once = secrets.masked_argv(argv)
+    once = secrets.mask_argv(argv)
     assert len(once) == len(argv)
-    assert all(isinstance(secrets.masked(word), str) for word in argv)
+    assert all(isinstance(secrets.mask(word), str) for word in argv)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_masking_never_fails_and_keeps_the_words(argv: list[str]) -> None:
 def test_masking_takes_time_by_the_length_of_a_text(unit: str) -> None:
     """As a text that is long comes to no end otherwise: the test's own limit would end it."""
     text = unit * (400_000 // len(unit))
-    assert len(secrets.masked(text)) <= 2 * len(text)
+    assert len(secrets.mask(text)) <= 2 * len(text)
 
 
 PROGRAM = """
@@ -150,17 +150,17 @@ RANDOM = "s3cr3tV4lue9"
 )
 def test_secrets_of_common_commands_and_services(line: str) -> None:
     for shown in (
-        " ".join(secrets.masked_argv(line.split())),
-        secrets.masked(f"sh -c '{line}'"),
-        secrets.masked(f"sh -c 'a; {line} '"),
+        " ".join(secrets.mask_argv(line.split())),
+        secrets.mask(f"sh -c '{line}'"),
+        secrets.mask(f"sh -c 'a; {line} '"),
     ):
         assert RANDOM not in shown and "dapi0" not in shown, shown
 
 
 def test_a_key_in_a_call_and_in_nested_settings() -> None:
-    assert RANDOM not in secrets.masked(f"wandb.login(key='{RANDOM}')")
+    assert RANDOM not in secrets.mask(f"wandb.login(key='{RANDOM}')")
     nested = {"logger": {"wandb": {"key": RANDOM, "mode": "online"}}, "tokens": {"hub": RANDOM}, "license_key": RANDOM}
-    shown = secrets.masked_config(nested)
+    shown = secrets.mask_config(nested)
     assert RANDOM not in str(shown) and shown["logger"]["wandb"]["mode"] == "online"
 
 
@@ -173,4 +173,4 @@ def test_a_key_in_a_call_and_in_nested_settings() -> None:
     ],
 )  # fmt: skip
 def test_common_commands_and_settings_stay(line: str) -> None:
-    assert " ".join(secrets.masked_argv(line.split())) == secrets.masked(line) == line
+    assert " ".join(secrets.mask_argv(line.split())) == secrets.mask(line) == line

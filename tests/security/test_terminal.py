@@ -177,7 +177,7 @@ def test_plain_screens_and_raw_lines_on_a_terminal(state: State) -> None:
 
 
 def test_escaping_changes_no_value_of_a_line() -> None:
-    from trainhooks.protocol.limits import escaped
+    from trainhooks.protocol.limits import escape
 
     line = json.dumps({"a": hostile.EVIL}, ensure_ascii=False)
-    assert json.loads(escaped(line)) == {"a": hostile.EVIL}
+    assert json.loads(escape(line)) == {"a": hostile.EVIL}

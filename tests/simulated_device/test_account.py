@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from monitor.model.device.device_report import AccountRow, Device
-from monitor.model.device.device_steps import WARM_UP
+from monitor.model.device.device_steps import WARM_UP_STEPS
 from monitor.model.report import Report
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
@@ -55,7 +55,7 @@ def test_the_range_of_busy_holds_the_truth(play: Plays, name: str) -> None:
 def shares(played: Played) -> tuple[dict[str, float], float, float]:
     """Of the time in the steps that the account is of: kernels by phase, copies, and neither."""
     timed = sorted(played.timed)
-    steady = [played.timed[step] for step in timed if step >= timed[0] + WARM_UP]
+    steady = [played.timed[step] for step in timed if step >= timed[0] + WARM_UP_STEPS]
     total, kernels, copies = 0.0, dict[str, float](), 0.0
     for event in steady:
         weight = event.get("every", 1)

@@ -6,7 +6,7 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
-from monitor.diagnosis.explain import page
+from monitor.diagnosis.explain import read_page
 from monitor.model.report import Finding, Report, Suggestion
 from monitor.model.view import View
 from monitor.tui.drawing.rows import row_width
@@ -22,7 +22,7 @@ async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(
         assert "■ 36 min 51 s to 45 min 32 s  GPU 1 hardware thermal, 1,980 → 1,290 MHz, steps +21%" in shown
         assert "● at 45 min 34 s  3 steps in a row did no work" in shown
         await press(pilot, "enter")
-        assert page("sequential-generation").line[:60] in screen_text(app)
+        assert read_page("sequential-generation").line[:60] in screen_text(app)
         await press(pilot, "escape")
         assert "Alerts, newest first" in screen_text(app)
 
@@ -93,7 +93,7 @@ async def test_an_alert_that_is_not_there_says_so_when_it_is_opened(app_on, scre
 async def test_the_page_of_the_chosen_finding_stands_below_a_short_list(app_on, screen_text) -> None:
     view = views.running()
     app = app_on(view)
-    advice = page(view.verdict.code).sections[2][1].split("\n")[0].replace("`", "")[:40]
+    advice = read_page(view.verdict.code).sections[2][1].split("\n")[0].replace("`", "")[:40]
     async with app.run_test(size=(160, 90)) as pilot:
         await press(pilot, "w")
         assert "About sequential-generation" in screen_text(app) and advice in screen_text(app)
@@ -109,7 +109,7 @@ def test_as_much_of_a_page_as_has_room_in_whole_sections(room: int) -> None:
     code = "sequential-generation"
     rows = below(code, 118, room)
     shown = "\n".join("".join(part for part, _ in row) for row in rows)
-    whole = ["".join(part for part, _ in row) for row in page_rows(page(code), 116)][1:]
+    whole = ["".join(part for part, _ in row) for row in page_rows(read_page(code), 116)][1:]
     assert len(rows) <= room and all(row_width(row) <= 118 for row in rows)
     if rows:
         part = shown.split("\n")[2:]

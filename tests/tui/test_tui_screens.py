@@ -114,9 +114,9 @@ async def test_the_palette_finds_and_runs(app_on, screen_text) -> None:
 
 
 def test_the_gain_is_told_as_a_factor() -> None:
-    assert header.gain(0.38) == "at most 1.61x"
-    assert header.gain(0.02) == "at most 1.02x"
-    assert header.gain(None) == header.gain(0.0) == header.gain(1.0) == ""
+    assert header.gain_text(0.38) == "at most 1.61x"
+    assert header.gain_text(0.02) == "at most 1.02x"
+    assert header.gain_text(None) == header.gain_text(0.0) == header.gain_text(1.0) == ""
 
 
 def test_the_open_step_fills_up_by_phase(options: ViewOptions) -> None:

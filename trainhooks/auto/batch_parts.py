@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 # Mappings of these packages that are no dict are read by their methods.
 LIBRARIES = frozenset(("tensordict", "torch_geometric", "transformers", "datasets"))
 # A class of tensors that has one of these of its own is not read.
-READ = frozenset((
+MEMBERS = frozenset((
     "__torch_function__", "__torch_dispatch__", "__getattribute__", "__getattr__", "shape", "dim", "dtype", "device",
     "is_cpu", "is_cuda", "is_floating_point", "is_pinned", "numel", "element_size", "count_nonzero",
 ))  # fmt: skip
@@ -23,13 +23,13 @@ def is_readable(kind: type, tensor: type) -> bool:
     found = _readable.get(kind)
     if found is None:
         found = issubclass(kind, tensor) and not any(
-            READ.intersection(vars(base)) for base in kind.__mro__ if base is not tensor and issubclass(base, tensor)
+            MEMBERS.intersection(vars(base)) for base in kind.__mro__ if base is not tensor and issubclass(base, tensor)
         )
         _readable[kind] = found
     return found
 
 
-def items(batch: Any, limit: int) -> Optional[List[Any]]:
+def first_items(batch: Any, limit: int) -> Optional[List[Any]]:
     """Return the first items of a list or tuple; None of anything else."""
     kind = type(batch)
     if issubclass(kind, list):
@@ -39,7 +39,7 @@ def items(batch: Any, limit: int) -> Optional[List[Any]]:
     return None
 
 
-def table(batch: Any) -> Optional[Any]:
+def as_mapping(batch: Any) -> Optional[Any]:
     """Return a mapping with the contents of one; None of anything else, and of one that would notice."""
     kind = type(batch)
     if kind is dict:
@@ -70,7 +70,7 @@ class _Contents:
         return dict.__getitem__(self._batch, name)
 
 
-def length(dataset: Any) -> Optional[int]:
+def known_length(dataset: Any) -> Optional[int]:
     """Return the length of a data set where a library tells it; None where a method of the program would be asked."""
     measure = getattr(type(dataset), "__len__", None)
     owner: Any = getattr(measure, "__module__", None) or "builtins"  # functions in C have none

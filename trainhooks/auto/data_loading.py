@@ -6,7 +6,7 @@ from threading import get_ident
 from typing import Any, Dict, List, Optional
 
 from trainhooks.auto import batch_parts, unseen
-from trainhooks.auto.instrumentation import framework, harmless, override, put_facts
+from trainhooks.auto.instrumentation import call_safely, framework, put_facts, replace_function
 from trainhooks.auto.steps.plan import passes
 from trainhooks.auto.steps.step_order import Counts
 from trainhooks.auto.steps.step_tracker import StepTracker
@@ -46,7 +46,7 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
             try:
                 return fetch(iterator)
             except BaseException as error:
-                unseen.in_traceback(error)
+                unseen.drop_own_frames(error)
                 raise
         inside = True
         try:
@@ -55,7 +55,7 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
             batch = fetch(iterator)
         except BaseException as error:
             fetch_fails(iterator)
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         finally:
             inside = False
@@ -74,21 +74,21 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
         tracker.fetch_begins(id(self), host_clock())
         fast_path.leave()
         if tracker.optimizers.none_stepped:
-            harmless(_put_settings, self)
+            call_safely(_put_settings, self)
         if tracker.grads_wanted() and not framework.open_evaluations:
-            harmless(passes.begins, self)
+            call_safely(passes.begins, self)
         try:
             return make(self)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         finally:
             tracker.iterator_made()
 
-    counts, count_bytes = BatchCounter(torch).counts, BatchBytes(torch).count
+    counts, count_bytes = BatchCounter(torch).counts, BatchBytes(torch).add
     __next__, fetched = fast_path.loader_next(fetch, counts, slow_next, fetch_fails, count_bytes)
-    override(dataloader._BaseDataLoaderIter, "__next__", __next__)
-    override(dataloader.DataLoader, "__iter__", __iter__)
+    replace_function(dataloader._BaseDataLoaderIter, "__next__", __next__)
+    replace_function(dataloader.DataLoader, "__iter__", __iter__)
 
 
 def _put_settings(loader: Any) -> None:
@@ -126,7 +126,7 @@ class BatchCounter:
                 return self._last
         if self._is_readable(batch):
             return self._of_tensor(batch)
-        items = batch_parts.items(batch, MAX_ITEMS)
+        items = batch_parts.first_items(batch, MAX_ITEMS)
         if items is not None:
             for item in items:
                 if self._is_readable(item):
@@ -134,7 +134,7 @@ class BatchCounter:
                 if issubclass(type(item), dict):
                     return self.counts(item)
             return None
-        table = batch_parts.table(batch)
+        table = batch_parts.as_mapping(batch)
         return None if table is None else self._of_mapping(table)
 
     def _is_readable(self, item: Any) -> bool:
@@ -179,10 +179,10 @@ class BatchBytes:
         self._torch = torch
         self._left = MAX_BATCHES
 
-    def count(self, batch: Any) -> None:
+    def add(self, batch: Any) -> None:
         if self._left and not cuda.modes_active():
             self._left -= 1
-            harmless(self._put, batch)
+            call_safely(self._put, batch)
 
     def _put(self, batch: Any) -> None:
         tensors: List[Any] = []
@@ -191,7 +191,7 @@ class BatchBytes:
             return
         sizes = [int(tensor.numel()) * int(tensor.element_size()) for tensor in tensors]
         facts: Dict[str, Any] = {"bytes": sum(sizes)}
-        if cuda.started() is not None:
+        if cuda.started_cuda() is not None:
             if not cuda.is_quiet():
                 return
             facts["pinned"] = bool(tensors[sizes.index(max(sizes))].is_pinned())
@@ -206,7 +206,7 @@ class BatchBytes:
             if not value.is_cuda and value.device.type == "cpu":
                 found.append(value)
             return
-        items, table = batch_parts.items(value, MAX_TENSORS), batch_parts.table(value)
+        items, table = batch_parts.first_items(value, MAX_TENSORS), batch_parts.as_mapping(value)
         if depth and items is not None:
             for item in items:
                 self._collect(item, found, depth - 1)

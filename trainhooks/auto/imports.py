@@ -94,10 +94,10 @@ def _call_hooks() -> None:
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             for hook in _waiting.pop(name, ()):
-                _guarded(hook, module)
+                _call_guarded(hook, module)
 
 
-def put_through(put: "Callable[[tuple[Any, ...]], None]") -> None:
+def route_spans(put: "Callable[[tuple[Any, ...]], None]") -> None:
     """Put the spans of imports through `put` from here on, beginning with those so far."""
     global _put
     for entry in _early:
@@ -113,13 +113,13 @@ def _load_adapter(package: str) -> None:
         return
     _loading = True
     try:
-        _guarded(__import__, f"trainhooks.auto.adapters.{package}{SUFFIX}")
+        _call_guarded(__import__, f"trainhooks.auto.adapters.{package}{SUFFIX}")
     finally:
         _loading = False
     _call_hooks()
 
 
-def _guarded(function: "Callable[[Any], Any]", argument: "Any") -> None:
+def _call_guarded(function: "Callable[[Any], Any]", argument: "Any") -> None:
     """Call `function(argument)` and swallow errors: an unknown version of a framework may only cost readings."""
     try:
         function(argument)
@@ -221,7 +221,7 @@ class Home:
         return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" and not _is_shadowed() else None
 
 
-def _show(name: str) -> bool:
+def _write_start(name: str) -> bool:
     """Write that the import `name` begins, so that viewers see it before this process reports; "" ends the last one.
 
     The file is written by the program's own process and not kept open: a few dozen lines, 20 us each.
@@ -257,7 +257,7 @@ class _Finder:
         finally:
             _searches.discard(search)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            _watch(spec)
+            _wrap_loader(spec)
         return spec
 
     def _find(self, name: str, path: "Any", target: "Any") -> "Optional[ModuleSpec]":
@@ -272,7 +272,7 @@ class _Finder:
         return None
 
 
-def _watch(spec: "ModuleSpec") -> None:
+def _wrap_loader(spec: "ModuleSpec") -> None:
     """Have our hooks run after the module of `spec`."""
     loader: Any = spec.loader
     own = getattr(loader, "__dict__", {})
@@ -284,7 +284,7 @@ def _watch(spec: "ModuleSpec") -> None:
         own.pop("exec_module", None)  # the module may look at its loader
         _execute(loader, module)
 
-    _unseen(exec_module)
+    _hide_frames(exec_module)
     loader.exec_module = exec_module  # it keeps its class, which tools look at
 
 
@@ -295,20 +295,20 @@ def _execute(loader: "Any", module: "ModuleType") -> None:
         _load_adapter(name)
     if name in LARGE and get_ident() == _main_thread:
         _put((SPAN, monotonic_ns(), f"import {name}"))
-        is_shown = _show(f"import {name}")
+        is_shown = _write_start(f"import {name}")
         try:
             loader.exec_module(module)
         finally:
             _put((None, monotonic_ns()))
             if is_shown:
-                _show("")
+                _write_start("")
     else:
         loader.exec_module(module)
     for hook in _waiting.pop(name, ()):
-        _guarded(hook, module)
+        _call_guarded(hook, module)
 
 
-def _unseen(function: "Callable[..., Any]") -> None:
+def _hide_frames(function: "Callable[..., Any]") -> None:
     """Have Python leave a function out of tracebacks and of the counting of a warning's `stacklevel`.
 
     It knows the import system's own frames by the name of their file. With others between them, it shows them all.
@@ -316,7 +316,7 @@ def _unseen(function: "Callable[..., Any]") -> None:
     function.__code__ = function.__code__.replace(co_filename=_IMPORT_SYSTEM)
 
 
-_unseen(_execute)
+_hide_frames(_execute)
 
 
 class _Loader:
@@ -336,7 +336,7 @@ class _Loader:
             spec.loader = self._theirs
         _execute(self._theirs, module)
 
-    _unseen(exec_module)
+    _hide_frames(exec_module)
 
     def __getattr__(self, name: str) -> "Any":
         if name == "_theirs":  # in a copy that is being made

@@ -84,7 +84,7 @@ class Section:
 
     def __enter__(self) -> None:
         name, names = self._name, _thread_state.names
-        if not (session.explicit() or name == FORWARD or name in names or EVAL in names):
+        if not (session.has_explicit_steps() or name == FORWARD or name in names or EVAL in names):
             self._put = put = session.quiet_put()
             put((SPAN, host_clock(), name) if self._is_span else (name, host_clock()))
         names.append(name)
@@ -100,7 +100,7 @@ class Section:
         if self._put is not None:
             self._put((None, host_clock()))
         if value is not None:
-            unseen.in_traceback(value)
+            unseen.drop_own_frames(value)
 
     def _count_open(self, change: int) -> None:
         if not self._is_counted:
@@ -128,7 +128,7 @@ def put_facts(**facts: Any) -> None:
 
 def put_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
     """Record metrics by their names, and return those that can be read. No tensor is waited for."""
-    values = deferred.settled(dict(metrics))
+    values = deferred.settle_metrics(dict(metrics))
     if values:
         session.quiet_put()((LOG, values))
     return values
@@ -149,7 +149,7 @@ def forward_begins() -> None:
 
     If they are observed (known from the second step on), forward begins with them and is not counted twice.
     """
-    if session.explicit():
+    if session.has_explicit_steps():
         return
     tracker = _tracker()
     is_seen = tracker is not None and tracker.sees_model and tracker.last
@@ -187,7 +187,7 @@ def _tracker() -> Any:
     return tracker
 
 
-def harmless(function: Callable[..., Optional[T]], *args: Any) -> Optional[T]:
+def call_safely(function: Callable[..., Optional[T]], *args: Any) -> Optional[T]:
     """Return `function(*args)`, or None if it raises, as an object of a framework may."""
     try:
         return function(*args)
@@ -198,7 +198,7 @@ def harmless(function: Callable[..., Optional[T]], *args: Any) -> Optional[T]:
         return None
 
 
-def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
     """Replace a function of a class or module by `make(original)`, once.
 
     Returns:
@@ -210,42 +210,42 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
     if not callable(original):
         return False
     if not hasattr(original, MARK):
-        ours: Any = make(original)
-        ours.__code__ = unseen.passed_over(ours.__code__)
-        functools.update_wrapper(ours, original)
-        setattr(ours, MARK, True)
-        _put(owner, name, original, ours if kind is None else kind(ours))
+        wrapper: Any = make(original)
+        wrapper.__code__ = unseen.hide_code(wrapper.__code__)
+        functools.update_wrapper(wrapper, original)
+        setattr(wrapper, MARK, True)
+        _set_everywhere(owner, name, original, wrapper if kind is None else kind(wrapper))
     return True
 
 
-def override(owner: Any, name: str, ours: Callable[..., Any]) -> None:
-    """Replace an existing function by `ours`, which takes its name and docstring."""
+def replace_function(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace an existing function by `wrapper`, which takes its name and docstring."""
     original = getattr(owner, name)
-    _put(owner, name, original, functools.wraps(original)(ours))
+    _set_everywhere(owner, name, original, functools.wraps(original)(wrapper))
 
 
-def _put(owner: Any, name: str, original: Any, ours: Any) -> None:
-    """Put `ours` in place of `original`, in a module's case wherever other modules have imported it.
+def _set_everywhere(owner: Any, name: str, original: Any, wrapper: Any) -> None:
+    """Put `wrapper` in place of `original`, in a module's case wherever other modules have imported it.
 
     A function is pickled by its name, in the module where it is defined: `torch.save` is that of `torch.serialization`.
     What is found there must be the same object, whichever of the modules the program has it from.
     """
-    setattr(owner, name, ours)
+    setattr(owner, name, wrapper)
     if isinstance(owner, ModuleType):
         for module in list(sys.modules.values()):
             if type(module) is ModuleType and vars(module).get(name) is original:
-                setattr(module, name, ours)
+                setattr(module, name, wrapper)
 
 
-def timed(owner: Any, names: Dict[str, str], is_span: bool = True) -> None:
+def time_functions(owner: Any, names: Dict[str, str], is_span: bool = True) -> None:
     """Time functions of a class or module as sections; `names` maps function names to section names."""
     for name, label in names.items():
-        replace(owner, name, functools.partial(_timed, label, is_span))
+        wrap(owner, name, functools.partial(_time_function, label, is_span))
 
 
-def _timed(label: str, is_span: bool, original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+def _time_function(label: str, is_span: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with Section(label, is_span):
             return original(*args, **kwargs)
 
-    return ours
+    return wrapper

@@ -13,8 +13,8 @@ import weakref
 from typing import Any, Dict, Optional, Tuple
 
 from trainhooks.auto import imports
-from trainhooks.auto.batch_parts import length
-from trainhooks.auto.instrumentation import framework, harmless, put_metrics, training_begins, training_ended
+from trainhooks.auto.batch_parts import known_length
+from trainhooks.auto.instrumentation import call_safely, framework, put_metrics, training_begins, training_ended
 from trainhooks.auto.models.program_facts import model_facts
 
 NO_METRICS = frozenset(("epoch", "step", "total_flos"))
@@ -50,8 +50,8 @@ class _Callback:
         training_begins(
             start_step=state.global_step,
             total_steps=_owner.steps_before + state.max_steps if state.max_steps > 0 else None,
-            config=harmless(args.to_dict) or {},
-            facts=harmless(_facts, state, kwargs) or {},
+            config=call_safely(args.to_dict) or {},
+            facts=call_safely(_facts, state, kwargs) or {},
         )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -75,7 +75,7 @@ def _facts(state: Any, kwargs: Dict[str, Any]) -> Dict[str, Any]:
     epochs = getattr(state, "num_train_epochs", None)
     if isinstance(epochs, (int, float)) and epochs < sys.maxsize:  # it is maxsize with an endless dataset
         facts["epochs"] = epochs
-    samples = harmless(_samples, kwargs.get("train_dataloader"))
+    samples = call_safely(_samples, kwargs.get("train_dataloader"))
     if samples is not None:
         facts["dataset"] = {"train_samples": samples}
     return facts
@@ -83,7 +83,7 @@ def _facts(state: Any, kwargs: Dict[str, Any]) -> Dict[str, Any]:
 
 def _samples(loader: Any) -> Optional[int]:
     dataset: Any = getattr(loader, "dataset", None)
-    return length(dataset)
+    return known_length(dataset)
 
 
 _classes: Dict[str, type] = {}

@@ -10,35 +10,35 @@ import os
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Optional
 
-PASSED_OVER = "importlib_bootstrap"  # a directory that does not exist, see `passed_over`
+HIDDEN_DIRECTORY = "importlib_bootstrap"  # a directory that does not exist, see `hide_code`
 
 _AUTO = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def passed_over(code: CodeType) -> CodeType:
+def hide_code(code: CodeType) -> CodeType:
     """Return code, and that of the functions in it, under a file name that warnings pass over.
 
     `warnings.warn(..., stacklevel=2)` counts frames. It leaves out those of the import system, which it knows by
     "importlib" and "_bootstrap" in their file names.
     """
     directory, name = os.path.split(code.co_filename)
-    if os.path.basename(directory) == PASSED_OVER or not code.co_filename.startswith(_AUTO):
+    if os.path.basename(directory) == HIDDEN_DIRECTORY or not code.co_filename.startswith(_AUTO):
         return code
-    inner = tuple(passed_over(one) if type(one) is type(code) else one for one in code.co_consts)
-    return code.replace(co_filename=os.path.join(directory, PASSED_OVER, name), co_consts=inner)
+    inner = tuple(hide_code(one) if type(one) is type(code) else one for one in code.co_consts)
+    return code.replace(co_filename=os.path.join(directory, HIDDEN_DIRECTORY, name), co_consts=inner)
 
 
-def by_warnings(module: Any) -> None:
+def hide_from_warnings(module: Any) -> None:
     """Have warnings pass over all functions of a module, and those that they make from now on."""
     for owner in (module, *(value for value in vars(module).values() if isinstance(value, type))):
         if getattr(owner, "__module__", module.__name__) != module.__name__:
             continue
         for function in list(vars(owner).values()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                function.__code__ = passed_over(function.__code__)
+                function.__code__ = hide_code(function.__code__)
 
 
-def in_traceback(error: BaseException) -> None:
+def drop_own_frames(error: BaseException) -> None:
     """Take our outermost frames off an exception's traceback, before a bare `raise`.
 
     Up to Python 3.10 a bare `raise` restores what was there.
@@ -49,7 +49,7 @@ def in_traceback(error: BaseException) -> None:
     error.__traceback__ = trace
 
 
-def trimmed(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+def without_own_frames(trace: Optional[TracebackType]) -> Optional[TracebackType]:
     """Return a traceback without our frames, wherever they are."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_AUTO):
         trace = trace.tb_next

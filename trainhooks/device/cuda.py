@@ -44,7 +44,7 @@ class DevicePlace:
         if len(self._model_devices) == 1:
             (device,) = self._model_devices
         elif current not in self._used:
-            used = [index for index in with_context() if self._is_used(torch_cuda, index)]
+            used = [index for index in context_devices() if self._is_used(torch_cuda, index)]
             device = current if current in used else used[0] if len(used) == 1 else None
         if device is None:
             return None
@@ -114,7 +114,7 @@ def torch_cuda() -> Optional[Any]:
     return getattr(sys.modules.get("torch"), "cuda", None)
 
 
-def started() -> Optional[Any]:
+def started_cuda() -> Optional[Any]:
     """Return torch.cuda once the program has started CUDA in this process, else None."""
     cuda = torch_cuda()
     is_initialized = getattr(cuda, "is_initialized", None)
@@ -146,7 +146,7 @@ def devices(torch: Any) -> List[int]:
     return [index for index in range(count) if count == 1 or torch._C._cuda_hasPrimaryContext(index)]
 
 
-def with_context() -> List[int]:
+def context_devices() -> List[int]:
     """Return the same, with a single device checked too; empty while a capture is open."""
     torch = sys.modules["torch"]
     if captures:
@@ -167,20 +167,20 @@ def current_stream(device: Any) -> Any:
     return sys.modules["torch"].cuda.current_stream(device)
 
 
-def compiling() -> Callable[[], bool]:
+def compiling_check() -> Callable[[], bool]:
     """Return the function that says whether something is being compiled on this thread."""
     compiler = getattr(sys.modules.get("torch"), "compiler", None)
     return getattr(compiler, "is_compiling", None) or never
 
 
-def pinned(dtype: Any) -> Any:
+def make_pinned(dtype: Any) -> Any:
     """Make a tensor of one element in pinned memory, writable in and out of inference mode."""
     torch = sys.modules["torch"]
     with getattr(torch, "inference_mode", _plain)(False):
         return torch.empty((), dtype=dtype, device="cpu", pin_memory=True)  # whatever the default device
 
 
-def event() -> Any:
+def make_event() -> Any:
     """Make an event without a time."""
     return sys.modules["torch"].cuda.Event()
 
@@ -194,7 +194,7 @@ def free_memory() -> float:
     return float(free / total) if total else 0.0
 
 
-def delay(cycles: int) -> bool:
+def delay_stream(cycles: int) -> bool:
     """Delay the current stream by so many cycles of its device. Return False where this torch cannot."""
     sleep = getattr(torch_cuda(), "_sleep", None)
     if sleep is None:
@@ -212,7 +212,7 @@ def _plain(_: bool) -> Any:
     return contextlib.nullcontext()
 
 
-def graphs() -> List[Any]:
+def graph_classes() -> List[Any]:
     """Return the classes that capture graphs: torch.cuda's, and from torch 2.12 on the one of all accelerators."""
     accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
     found = (getattr(torch_cuda(), "CUDAGraph", None), getattr(accelerator, "Graph", None))
@@ -221,7 +221,7 @@ def graphs() -> List[Any]:
 
 def watch_captures() -> None:
     """Watch every capture from here on. May be called again, from any thread; it makes no call to CUDA."""
-    for graph in graphs():
+    for graph in graph_classes():
         if not hasattr(graph.capture_begin, _MARK):
             _watch_captures_of(graph)
 
@@ -261,7 +261,7 @@ def _add_capture(graph: Any) -> None:
         captures[key] = True
 
 
-def forget() -> None:
+def forget_captures() -> None:
     """Drop all captures, in a forked child: they are of the parent's other threads."""
     captures.clear()
 
@@ -281,7 +281,7 @@ def modes_active() -> bool:
     return any(type(mode).__name__ != "DeviceContext" for mode in modes)
 
 
-def never_freed(kept: Any) -> None:
+def keep_forever(kept: Any) -> None:
     """Keep an object and what it holds until the process is gone, beyond the interpreter's own end.
 
     Freeing an event, or pinned memory that was copied to, calls the device. In a forked child and after a CUDA error

@@ -19,8 +19,8 @@ from trainhooks.lane_entries import LATE, host_clock
 from trainhooks.signal_errors import pass_on
 
 MIN_COPY_INTERVAL_NS = 100_000_000  # of one metric
-MAX_WAITING = 512  # copies in flight, and so staging slots ever made; past that new values are dropped
-MAX_NAMES = 4096  # metrics whose last copy is remembered
+MAX_IN_FLIGHT = 512  # copies in flight, and so staging slots ever made; past that new values are dropped
+MAX_COPIED_NAMES = 4096  # metrics whose last copy is remembered
 
 
 class StagingSlot(NamedTuple):
@@ -56,16 +56,16 @@ _copied: Dict[str, int] = {}  # when each metric was copied last
 _made: List[StagingSlot] = []
 _made_by_parent = 0
 
-PLAIN = frozenset((float, int, bool))
-COUNTED = frozenset((float, int, bool, type(None)))
+NUMBER_TYPES = frozenset((float, int, bool))
+AMOUNT_TYPES = frozenset((float, int, bool, type(None)))
 
 
-def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
+def settle_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
     """Read the tensors among `metrics`, in place: host ones now, CUDA ones later; what cannot be read is removed."""
     for name, value in list(metrics.items()):
-        if type(value) not in PLAIN:
+        if type(value) not in NUMBER_TYPES:
             try:
-                found = value.item() if getattr(value, "is_cpu", False) else _settle(name, value)
+                found = value.item() if getattr(value, "is_cpu", False) else _number_or_copy(name, value)
             except Exception as error:  # a tensor may refuse in many ways (meta, symbolic, deleted)
                 pass_on(error)
                 found = None
@@ -76,7 +76,7 @@ def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
     return metrics
 
 
-def at_hand(value: Any) -> Any:
+def host_value(value: Any) -> Any:
     """Return the number of a host tensor or a numpy scalar, None for a tensor on a device, any other value as it is."""
     try:
         if getattr(value, "is_cpu", False) or type(value).__module__ == "numpy":
@@ -87,15 +87,15 @@ def at_hand(value: Any) -> Any:
         return None
 
 
-def _settle(name: str, value: Any) -> Any:
+def _number_or_copy(name: str, value: Any) -> Any:
     if not hasattr(value, "detach"):
         # A numpy scalar or one-element array; anything else is judged by the background thread, where the `item` of
         # a foreign array type may wait for a device.
         return value.item() if type(value).__module__ == "numpy" and value.size == 1 else value
-    return on_device(name, value)
+    return start_copy(name, value)
 
 
-def on_device(name: str, tensor: Any) -> Optional[Deferred]:
+def start_copy(name: str, tensor: Any) -> Optional[Deferred]:
     """Start to copy a CUDA tensor's value to the host; None where it is not copied now, for whatever reason."""
     now = host_clock()
     if now - _copied.get(name, -MIN_COPY_INTERVAL_NS) < MIN_COPY_INTERVAL_NS:
@@ -103,12 +103,12 @@ def on_device(name: str, tensor: Any) -> Optional[Deferred]:
     try:
         if cuda.modes_active() or not tensor.is_cuda or tensor.numel() != 1:
             return None
-        if len(waiting) >= MAX_WAITING or not cuda.is_quiet():
+        if len(waiting) >= MAX_IN_FLIGHT or not cuda.is_quiet():
             return None
-        if len(_copied) >= MAX_NAMES:
+        if len(_copied) >= MAX_COPIED_NAMES:
             _copied.clear()
         _copied[name] = now  # also where it fails: it is not tried again at once
-        slot = _slot(tensor)
+        slot = _take_slot(tensor)
         if slot is None:
             return None
         slot.host.copy_(tensor.detach().reshape(()), non_blocking=True)
@@ -121,23 +121,23 @@ def on_device(name: str, tensor: Any) -> Optional[Deferred]:
     return arriving
 
 
-def _slot(tensor: Any) -> Optional[StagingSlot]:
+def _take_slot(tensor: Any) -> Optional[StagingSlot]:
     """Return a free slot for such a value. An event belongs to the device on which it was first recorded."""
     kind = tensor.dtype, getattr(tensor.device, "index", None)
     free = _free.get(kind)
     if free:
         return free.pop()
-    if len(_made) - _made_by_parent >= MAX_WAITING:
+    if len(_made) - _made_by_parent >= MAX_IN_FLIGHT:
         return None
     cuda.watch_captures()
     if not _made:
-        cuda.never_freed(_made)
-    slot = StagingSlot(kind, cuda.pinned(tensor.dtype), cuda.event())
+        cuda.keep_forever(_made)
+    slot = StagingSlot(kind, cuda.make_pinned(tensor.dtype), cuda.make_event())
     _made.append(slot)
     return slot
 
 
-def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
+def put_arrived(put: Callable[[Tuple[Any, ...]], None]) -> None:
     """Put the values that have arrived, oldest first. Called at step boundaries, on the training thread."""
     try:
         if cuda.modes_active():
@@ -155,7 +155,7 @@ def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
         waiting.clear()
 
 
-def forget() -> None:
+def forget_copies() -> None:
     """Drop what is in flight, in a forked child: the copies are the parent's."""
     global _made_by_parent
     _made_by_parent = len(_made)

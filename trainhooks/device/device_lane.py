@@ -24,10 +24,10 @@ from trainhooks.device.device_sampling import SETTLE_FACTOR, Delay, Delayed, Que
 from trainhooks.lane_entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop, host_clock
 from trainhooks.signal_errors import pass_on
 
-VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
+CLOCK_VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
 
 MAX_EVENTS = 4096  # ever made by a process: some tens of steps in flight, of some tens of boundaries
-MAX_MARKS = 512  # boundaries of a step; one with more has phases too short to be worth their events
+MAX_STEP_MARKS = 512  # boundaries of a step; one with more has phases too short to be worth their events
 MAX_UNDER_WAY = 64  # steps whose events the device has not reached: it lags by one or two as a rule
 MAX_RESOLVED = 4096  # steps that the background thread has not taken
 MAX_POLLED_STEPS = 4  # queried when a step begins: more than one, so that a backlog shrinks
@@ -93,7 +93,7 @@ class DeviceLane:
 
     def __init__(self, route: Callable[[Lane, Put], None]) -> None:
         self._route = route
-        enabled = os.environ.get(VARIABLE, "1").lower() not in ("0", "false", "no", "off")
+        enabled = os.environ.get(CLOCK_VARIABLE, "1").lower() not in ("0", "false", "no", "off")
         self.watching = enabled
         self.status: Optional[str] = None
         self.timed_begins: Deque[int] = deque(maxlen=MAX_RESOLVED)
@@ -133,8 +133,6 @@ class DeviceLane:
         self._anchor: Any = None  # the first event of the step resolved last
         self._anchored = 0  # when it was recorded
 
-    # Steps begin
-
     def begins(self, lane: Lane, loop: Loop) -> Put:
         """Prepare for a step that is about to begin. To be called by its thread while `watching`.
 
@@ -167,7 +165,7 @@ class DeviceLane:
         if self._due and self._loop is None:
             self._route(lane, self.through)
 
-    def left(self, loop: Loop) -> None:
+    def loop_left(self, loop: Loop) -> None:
         """Note that a loop was left, or that its only step has ended."""
         if self._open_loop is loop:
             self._open_loop = None
@@ -189,24 +187,22 @@ class DeviceLane:
     def check_cuda(self) -> bool:
         """Return whether a device is to be timed by now. Any thread may ask; nothing is loaded or started."""
         if self._cuda is None and self.status is None:
-            found = cuda.started()
+            found = cuda.started_cuda()
             if found is None:
                 return False
             cuda.watch_captures()
-            if not cuda.with_context():
+            if not cuda.context_devices():
                 return False  # a program that asks for a GPU's name and works on the host
             self._off_reason = self._off_reason or (ROCM if cuda.is_rocm() else None)  # its events go by the same names
             self.status = self._off_reason
             if self._off_reason is not None:
                 self._on = False
             else:
-                self._is_compiling = cuda.compiling()
+                self._is_compiling = cuda.compiling_check()
                 self._cuda = found
-                cuda.never_freed(self)  # and so its events
+                cuda.keep_forever(self)  # and so its events
         self.watching = self._on and self._cuda is not None
         return self.watching
-
-    # A timed step
 
     def put(self, entry: Entry) -> None:
         """Append an entry of a timed step, in place of the lane's own `put`."""
@@ -261,9 +257,9 @@ class DeviceLane:
             self._move(stream.device_index)
         self._mark(entry)
         if self.delay is not None and self._events and self.place.is_current and self.delay.due(entry[1]):
-            self._hold_up(self.delay, stream)
+            self._delay_device(self.delay, stream)
 
-    def _hold_up(self, delay: Delay, stream: Any) -> None:
+    def _delay_device(self, delay: Delay, stream: Any) -> None:
         """Delay the device behind the step's first mark. Neither this step nor the next ones are typical."""
         event = self._pool.take(self._cuda)
         if event is None:
@@ -313,7 +309,7 @@ class DeviceLane:
                 self._sides.append(len(events))
         elif (
             host_clock() - t > MAX_LATENESS_NS
-            or len(events) >= MAX_MARKS
+            or len(events) >= MAX_STEP_MARKS
             or self._is_compiling()
             or not cuda.is_quiet()
         ):
@@ -338,8 +334,6 @@ class DeviceLane:
         if self._delayed is not None:
             self._pool.release([self._delayed.event])
         self._events = self._delayed = None
-
-    # Steps that the device is done with
 
     def _poll(self) -> None:
         """Resolve the oldest steps that the device is done with. On the timed thread, and not inside a capture."""
@@ -380,7 +374,7 @@ class DeviceLane:
         self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every, held_up, step.apart))
         self.status = ON
         if delayed is None:  # a delay has a budget of its own
-            self.sampling.costs(step.cost + host_clock() - began)
+            self.sampling.add_cost(step.cost + host_clock() - began)
 
     def _release_anchor(self) -> None:
         if self._anchor is not None:
@@ -390,10 +384,8 @@ class DeviceLane:
     def _drop(self, begin: Entry, end: Entry, every: int, apart: bool) -> None:
         """Report a step that could not be timed; the host's events show whether it was a step at all."""
         self.resolved.append(Resolved([begin, end], [], None, (), every, None, apart))
-        self.sampling.fails(self._spent)
+        self.sampling.add_failure(self._spent)
         self._spent = 0
-
-    # Ends
 
     def finish(self) -> None:
         """Resolve what is done by the end of the program. For the main thread."""

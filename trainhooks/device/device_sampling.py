@@ -96,7 +96,7 @@ class Sampling:
         self._draw()
         return every
 
-    def costs(self, cost: int) -> None:
+    def add_cost(self, cost: int) -> None:
         """Add what a timed step cost the training thread."""
         self._done += 1
         known = self._cost
@@ -104,7 +104,7 @@ class Sampling:
             cost = min(cost, int(MAX_COST_RATIO * known))
         self._cost = known + (cost - known) / min(self._done, 8)
 
-    def fails(self, cost: int) -> None:
+    def add_failure(self, cost: int) -> None:
         """Add the cost of a step that could not be timed: all that is known as long as none can."""
         if not self._done:
             self._cost = max(self._cost, float(cost))
@@ -253,7 +253,7 @@ class Delay:
             return None
         wanted = self._wanted
         cycles = int(wanted * self._rate)
-        if not cuda.delay(cycles):
+        if not cuda.delay_stream(cycles):
             self._end(MISSING)
             return None
         self.status = ON
@@ -286,7 +286,7 @@ class Delay:
             if self.status in (BUSY, LONG):
                 self.status = WAITING
 
-    def took(self, delay: Delayed, report: Optional[DelayReport]) -> None:
+    def add_delayed_step(self, delay: Delayed, report: Optional[DelayReport]) -> None:
         """Add a delayed step that was timed; None: it shows nothing."""
         nanoseconds = _nanoseconds(delay)
         if nanoseconds > 0:

@@ -30,7 +30,7 @@ MAX_DISTANCES = 256
 MAX_DISTANCE_AGE_NS = 600_000_000_000
 MAX_AWAITED = 4096  # steps that are timed, by the device or by the host alone
 MAX_STACK_SAMPLES = 2400  # at most twenty a second: two minutes
-MAX_PLACES = 16  # of the stack in one step
+MAX_STEP_PLACES = 16  # of the stack in one step
 MAX_STRETCH = 600.0  # seconds between two timed steps
 MILLISECOND = 1_000_000  # nanoseconds
 
@@ -246,12 +246,12 @@ class DeviceTimes:
         self, read: Resolved, delay: Delayed, host: List[int], times: List[int], gap: Optional[int]
     ) -> Optional[GpuTime]:
         """Return the work of a step at whose begin the device was delayed, as far as the host certainly was ahead."""
-        work = self._queue.work(*device_sampling.with_delay_mark(host, times, delay), shifted(read.sides), gap)
+        work = self._queue.work(*device_sampling.with_delay_mark(host, times, delay), shift(read.sides), gap)
         times = device_sampling.after_delay(times, delay)
         step, names = self._assembled(read.entries, times)
         report = None if step is None or read.sides else device_sampling.delay_report(host, times, names, work)
         if self._delay is not None:
-            self._delay.took(delay, report)
+            self._delay.add_delayed_step(delay, report)
         if report is None:
             return None
         event = GpuTime(producer="", seq=0, t=0.0, every=read.every, delayed=delay.milliseconds / 1000)
@@ -283,11 +283,11 @@ class DeviceTimes:
                 row = rows.setdefault((names[passed - 1], place), [0, 0])
                 row[0] += 1
                 row[1] += not work.is_certain_at(t)
-        most_seen = sorted(rows.items(), key=lambda item: -item[1][0])[:MAX_PLACES]
+        most_seen = sorted(rows.items(), key=lambda item: -item[1][0])[:MAX_STEP_PLACES]
         return [(phase, place, samples, idle) for (phase, place), (samples, idle) in most_seen]
 
 
-def shifted(sides: Tuple[int, ...]) -> Tuple[int, ...]:
+def shift(sides: Tuple[int, ...]) -> Tuple[int, ...]:
     """Return the indices of marks after one more was inserted behind the first."""
     return tuple(index + bool(index) for index in sides)
 

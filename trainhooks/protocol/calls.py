@@ -139,13 +139,13 @@ LOGGED = frozenset((FSYNC, CSV, PRINT, LOGGING, PLOT, TRACKER, PROGRESS_BAR, TEN
 _LOCKS = ("lock", "mutex", "semaphore", "condition")
 
 _PACKAGES = f"-packages{os.sep}"
-MAX_KEPT = 2000  # files and calls; a program's stack shows a few hundred
+MAX_CACHED = 2000  # files and calls; a program's stack shows a few hundred
 
 Frame = Tuple[str, str]  # file inside its library, function
 
 
-@lru_cache(maxsize=MAX_KEPT)
-def inside(path: str, libraries: Tuple[str, ...]) -> str:
+@lru_cache(maxsize=MAX_CACHED)
+def package_path(path: str, libraries: Tuple[str, ...]) -> str:
     """Return a path inside its package directory or the standard library, with forward slashes."""
     place = path.rfind(_PACKAGES)
     if place >= 0:
@@ -156,19 +156,19 @@ def inside(path: str, libraries: Tuple[str, ...]) -> str:
     return path.replace(os.sep, "/")
 
 
-def of_libraries(frames: List[Frame]) -> Optional[str]:
+def library_activity(frames: List[Frame]) -> Optional[str]:
     """Return the activity of the library frames below a user's line, innermost first; the outermost known one counts.
 
     What was called says more than what it calls in turn: a plot encodes an image, which compresses.
     """
     for path, function in reversed(frames):
-        found = _of_frame(path, function)
+        found = _frame_activity(path, function)
         if found is not None:
             return found
     return None
 
 
-def _of_frame(path: str, function: str) -> Optional[str]:
+def _frame_activity(path: str, function: str) -> Optional[str]:
     if path == _TORCH_SERIALIZATION:
         return TORCH_LOAD if "load" in function else TORCH_SAVE
     if path == _TORCH_FUNCTIONAL:
@@ -176,11 +176,11 @@ def _of_frame(path: str, function: str) -> Optional[str]:
     several = _FUNCTIONS.get(path)
     if several is not None:
         return several[1] if function in several[0] else None
-    return _of_file(path)
+    return _file_activity(path)
 
 
-@lru_cache(maxsize=MAX_KEPT)
-def _of_file(path: str) -> Optional[str]:
+@lru_cache(maxsize=MAX_CACHED)
+def _file_activity(path: str) -> Optional[str]:
     fits = [begin for begin in _FILES if path.startswith(begin) and _ends_a_part(begin, path)]
     return _FILES[max(fits, key=len)] if fits else None
 
@@ -190,7 +190,7 @@ def _ends_a_part(begin: str, path: str) -> bool:
     return not rest or begin.endswith("_") or rest.startswith(("/", "."))
 
 
-def of_call(name: Optional[str], is_innermost: bool = False) -> Optional[str]:
+def call_activity(name: Optional[str], is_innermost: bool = False) -> Optional[str]:
     """Return the activity of a call by its dotted name; None where the name is unknown or may mean anything.
 
     Args:
@@ -207,8 +207,8 @@ def of_call(name: Optional[str], is_innermost: bool = False) -> Optional[str]:
     return _known(owner, last)[0] or None
 
 
-@lru_cache(maxsize=MAX_KEPT)
-def does(call: str) -> int:
+@lru_cache(maxsize=MAX_CACHED)
+def effects_of(call: str) -> int:
     """Return the bits of what a call does, by its dotted name; 0 where nothing is known."""
     owner, dot, last = call.rpartition(".")
     found = _known(owner.rpartition(".")[2], last)[1]
@@ -231,7 +231,7 @@ def _known(owner: str, last: str) -> Tuple[str, int]:
     return _CALLS.get(f"{owner}.{last}") or _CALLS.get(last) or ("", 0)
 
 
-def of_context(name: Optional[str]) -> Optional[str]:
+def context_activity(name: Optional[str]) -> Optional[str]:
     """Return the activity of entering `with NAME:`."""
     last = (name or "").rpartition(".")[2].lower()
     return LOCK if last.endswith(_LOCKS) else None

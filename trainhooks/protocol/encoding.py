@@ -47,7 +47,7 @@ def to_dict(event: Event) -> Dict[str, Any]:
 LIBRARY_FILES = {"msgspec": "json.py"}
 
 
-def library(name: str) -> Any:
+def optional_library(name: str) -> Any:
     """Return an optional library; None where it is missing, broken, or a module of the program's own."""
     try:
         loaded = sys.modules.get(name)
@@ -62,7 +62,7 @@ def library(name: str) -> Any:
 
 def encoder() -> Callable[[Dict[str, Any]], bytes]:
     """Return the fastest JSON encoder available: msgspec's where it is installed, else the standard library's."""
-    msgspec = library("msgspec")
+    msgspec = optional_library("msgspec")
     if msgspec is None:
         encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str).encode
         return lambda mapping: encode(mapping).encode("ascii")
@@ -71,7 +71,7 @@ def encoder() -> Callable[[Dict[str, Any]], bytes]:
 
 def lines_encoder() -> Callable[[List[Dict[str, Any]]], bytes]:
     """Return an encoder of several events, each on a line of its own."""
-    msgspec = library("msgspec")
+    msgspec = optional_library("msgspec")
     if msgspec is None:
         encode = encoder()
         return lambda mappings: b"".join(encode(mapping) + b"\n" for mapping in mappings)
@@ -81,10 +81,10 @@ def lines_encoder() -> Callable[[List[Dict[str, Any]]], bytes]:
 def fitting_line(event: Dict[str, Any], encode: Callable[[List[Dict[str, Any]]], bytes]) -> bytes:
     """Return an event as a line; of one that is too large, what identifies it, and its numbers."""
     line = encode([event])
-    return line if len(line) <= MAX_LINE else encode([_cut(event)])
+    return line if len(line) <= MAX_LINE else encode([_without_texts(event)])
 
 
-def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
+def _without_texts(event: Dict[str, Any]) -> Dict[str, Any]:
     """Return what identifies an event that is too large for a line, and its numbers."""
     kept = {
         key: value

@@ -15,12 +15,9 @@ from typing import Any, Dict, List, Optional, Union
 # Trainings may run on Python 3.9, and the reader uses these annotations at run time: no `X | Y`, no `list[X]`.
 
 
-def sent(key: str, null: Any = None) -> Any:
+def sent_as(key: str, null: Any = None) -> Any:
     """Return a field that is sent as `key`, where a null, unlike no value at all, means `null`."""
     return field(default=None, metadata={"key": key, "null": null})
-
-
-# The process
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Torch:
     deterministic: Optional[bool] = None  # whether algorithms must be
     cudnn_benchmark: Optional[bool] = None
     default_dtype: Optional[str] = None  # "torch.float32"
-    cuda: Optional[str] = sent("cuda", null="")  # the version that torch is built for; "": none, sent as null
+    cuda: Optional[str] = sent_as("cuda", null="")  # the version that torch is built for; "": none, sent as null
     gpu_memory: GpuMemory = GpuMemory()
 
 
@@ -87,9 +84,6 @@ class Download:
     files: Optional[int] = None
     bytes: Optional[int] = None
     seconds: Optional[float] = None
-
-
-# Settings
 
 
 @dataclass(frozen=True)
@@ -162,14 +156,11 @@ class Plan:
     updates: Optional[int] = None  # of the optimizer, by the loops around them
 
 
-# Model and optimizer
-
-
 @dataclass(frozen=True)
 class TrainedModel:
     """The trained model. Sizes count elements; fields from `model_type` on are named like Hugging Face's."""
 
-    kind: Optional[str] = sent("class")
+    kind: Optional[str] = sent_as("class")
     parameters: Optional[int] = None
     trainable_parameters: Optional[int] = None
     dtypes: Dict[str, int] = field(default_factory=dict)  # "float32" -> parameters
@@ -202,13 +193,13 @@ TORCH_DECIDES = "None"  # neither True nor False was set; sent as null
 class Optimizer:
     """The largest optimizer. `fused` and `foreach` are unknown where it has no such setting."""
 
-    kind: Optional[str] = sent("class")
+    kind: Optional[str] = sent_as("class")
     parameters: Optional[int] = None
     tensors: Optional[int] = None
     dtypes: Dict[str, int] = field(default_factory=dict)  # "float32" -> parameters
     device: Optional[str] = None  # of its first parameter: cpu | cuda ...
-    fused: Union[bool, str, None] = sent("fused", null=TORCH_DECIDES)
-    foreach: Union[bool, str, None] = sent("foreach", null=TORCH_DECIDES)
+    fused: Union[bool, str, None] = sent_as("fused", null=TORCH_DECIDES)
+    foreach: Union[bool, str, None] = sent_as("foreach", null=TORCH_DECIDES)
 
 
 @dataclass(frozen=True)
@@ -229,9 +220,6 @@ class GeneratorWeights:
 
     updated: int = 0  # calls of generate() before which the trained weights had changed
     unchanged: int = 0  # those of them before which the copy's had not
-
-
-# Batches and passes
 
 
 @dataclass(frozen=True)
@@ -360,9 +348,6 @@ class Census:
     copies: Copies = Copies()
 
 
-# What checks of some of the steps found
-
-
 @dataclass(frozen=True)
 class NoGradient:
     """Steps in which no parameter of an optimizer had a gradient."""
@@ -477,9 +462,6 @@ class Forwards:
     without_gradients: int = 0  # other calls, on the input of the last of these
 
 
-# All of them
-
-
 @dataclass
 class RunFacts:
     """All facts of a run, or of one line. `table` holds them as they were sent, those without a type here, too."""
@@ -492,7 +474,7 @@ class RunFacts:
     cpus: Optional[int] = None  # that the process may use
     environment: Dict[str, str] = field(default_factory=dict)  # variables of an allow-list
     versions: Dict[str, str] = field(default_factory=dict)  # of the libraries that are loaded
-    python_version: Optional[str] = sent("python")
+    python_version: Optional[str] = sent_as("python")
     python: PythonTools = PythonTools()  # in place of the version, once an optimizer steps
     tags: Dict[str, str] = field(default_factory=dict)  # of `trainmon run --tag`, in reports
     devices: List[str] = field(default_factory=list)  # UUIDs of the GPUs in use

@@ -33,7 +33,7 @@ def clean(text: Any, limit: int = MAX_TEXT) -> str:
     return _UNPRINTABLE.sub(" ", text[: 4 * limit]).strip()[:limit].rstrip()
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return `text` with what `clean` removes as JSON escapes. In a line of JSON that changes no value."""
     return _UNPRINTABLE.sub(lambda match: "".join(f"\\u{ord(character):04x}" for character in match.group()), text)
 

@@ -46,9 +46,6 @@ class UnsafeDirectory(OSError):
     """A directory that must be private is a link, foreign, or open to others. The message says what to do."""
 
 
-# Directories
-
-
 def state_dir() -> Path:
     """Return ``$TRAINMON_DIR``, or the platform's user state directory (the same as platformdirs gives).
 
@@ -78,10 +75,10 @@ def socket_dir() -> Path:
         UnsafeDirectory: something that is not ours stands in its place.
         OSError: it cannot be made.
     """
-    return private(SOCKETS / f"trainmon-{os.getuid()}")
+    return private_directory(SOCKETS / f"trainmon-{os.getuid()}")
 
 
-def private(path: Path) -> Path:
+def private_directory(path: Path) -> Path:
     """Return `path` as a directory that only this user can enter: made if it is missing, checked if it exists."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -95,12 +92,12 @@ def private(path: Path) -> Path:
     return path
 
 
-def privately(path: str, flags: int) -> int:
+def open_privately(path: str, flags: int) -> int:
     """Open a file, for `open`. A new one is for this user alone, whatever the umask."""
     return os.open(path, flags, 0o600)
 
 
-def at_once(path: str, flags: int) -> int:
+def open_at_once(path: str, flags: int) -> int:
     """Open a file, for `open`, without waiting for what was put in its place, such as a pipe without a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
@@ -133,7 +130,7 @@ def ready_runs_dir() -> Path:
         raise UnsafeDirectory(f"{state} belongs to another user, who could exchange what lies in it")
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise UnsafeDirectory(f"everybody may exchange what lies in {state}; run: chmod o-w {state}")
-    return private(state / "runs")
+    return private_directory(state / "runs")
 
 
 def socket_path(run: Path) -> Path:
@@ -150,9 +147,6 @@ def _socket_key(run: Path) -> str:
     """Return a short name that only this run has, by whatever path it is reached. Sockets never leave their host."""
     found = os.stat(run)
     return f"{found.st_dev:x}-{found.st_ino:x}"
-
-
-# Runs
 
 
 def slug(text: str, limit: int = 40) -> str:
@@ -213,7 +207,7 @@ def read_regular(path: Union[str, Path], most: int) -> bytes:
     Raises:
         OSError: there is none, or it is larger than `most` bytes.
     """
-    with open(path, "rb", opener=at_once) as source:
+    with open(path, "rb", opener=open_at_once) as source:
         status = os.fstat(source.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > most:
             raise OSError(errno.EFBIG, "not a regular file, or too large", str(path))
@@ -270,9 +264,6 @@ def _names(directory: Path) -> List[str]:
         return []
 
 
-# Liveness
-
-
 class Lock:
     """An exclusive lock on a file, held by this process until `release` or its death.
 
@@ -325,7 +316,7 @@ def _locked(path: Path) -> Optional[Kept]:
 def lock_held(path: Union[str, Path]) -> bool:
     """Return whether a living process holds the lock file `path`. Never call it on a lock of this process."""
     try:
-        handle = at_once(str(path), os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_at_once(str(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -82,7 +82,7 @@ def _without_passwords(command: str) -> str:
     return _COMMAND_SECRET.sub(lambda found: found["before"] + MASK, command)
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """Return `text` with everything masked that looks like a secret: known shapes, and values with a telling name."""
     text = _without_passwords(text)
     for pattern in (_ASSIGNED_NAME, _QUOTED_NAME, _OPTION_NAME):
@@ -111,7 +111,7 @@ def _value_of(found: "re.Match[str]", text: str) -> "re.Pattern[str]":
     return _UPTO.get(before, _UPTO[""])
 
 
-def masked_argv(argv: Sequence[str]) -> List[str]:
+def mask_argv(argv: Sequence[str]) -> List[str]:
     """Return a command line without secrets: ``--hf-token X``, ``--password=X``, ``API_KEY=X`` and known key shapes.
 
     A word after ``--hf-token`` is its value, even with a dash before it, unless it reads like an option.
@@ -127,12 +127,12 @@ def masked_argv(argv: Sequence[str]) -> List[str]:
         elif equals and is_secret(flag, value) and not re.search(r"\s", name):
             out.append(f"{name}={MASK}")
         else:
-            out.append(masked(word))
+            out.append(mask(word))
         option = flag if word.startswith("-") and not equals else ""
     return out
 
 
-def masked_config(config: Dict[Any, Any], depth: int = 3) -> Dict[str, Any]:
+def mask_config(config: Dict[Any, Any], depth: int = 3) -> Dict[str, Any]:
     """Return a configuration as it is sent: plain values, cleaned and cut, secrets masked."""
     out: Dict[str, Any] = {}
     for key, value in list(config.items())[:MAX_CONFIG]:
@@ -150,16 +150,16 @@ def _plain(value: Any, depth: int) -> Any:
     if type(value) in (int, float):
         return number(value)
     if isinstance(value, dict) and depth > 0:
-        return masked_config(value, depth - 1)
+        return mask_config(value, depth - 1)
     if isinstance(value, (list, tuple)) and depth > 0:
         if len(value) == 2 and isinstance(value[0], str) and names_a_secret(value[0]):  # a header or an item
             return [clean(value[0], MAX_NAME), MASK]
         if all(isinstance(item, str) for item in value[:50]):  # it may be a command line
-            return [clean(word, MAX_TEXT // 16) for word in masked_argv([item[:MAX_TEXT] for item in value[:50]])]
+            return [clean(word, MAX_TEXT // 16) for word in mask_argv([item[:MAX_TEXT] for item in value[:50]])]
         return [_plain(item, depth - 1) for item in value[:50]]
     try:
         if hasattr(value, "detach"):  # printing a tensor on a device waits for it
             return f"<{type(value).__name__}>"
-        return clean(masked(str(value)[:MAX_TEXT]), MAX_TEXT // 16)
+        return clean(mask(str(value)[:MAX_TEXT]), MAX_TEXT // 16)
     except Exception:  # a foreign __str__ may raise anything
         return f"<{type(value).__name__}>"

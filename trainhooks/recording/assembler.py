@@ -120,8 +120,6 @@ class Assembler:
         primary = self.process.primary
         return primary is not self if primary is not None else not self.is_main
 
-    # Steps
-
     def _next(self, t: int, loop: Loop, number: int) -> None:
         step = self.step
         if step is not None:
@@ -306,8 +304,6 @@ class Assembler:
             step.counts = counts
         return found
 
-    # Phases and spans
-
     def _enter_phase(self, step: OpenStep, name: str, t: int) -> None:
         phase = step.phases.get(name)
         if phase is None:
@@ -386,8 +382,6 @@ class Assembler:
         span.step = self.process.steps + 1 if self.step is not None else None
         span.thread = self.thread if self.in_background else None
         self.annotations.emit(span)
-
-    # What is open
 
     def _live_step(self) -> Optional[Tuple[int, Optional[str], int]]:
         """Return begin, phase and begin of the phase of a step under way that is put only at its end."""

@@ -30,7 +30,7 @@ from trainhooks.recording import facts, jobs
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.facts import Devices, torch_flags
-from trainhooks.recording.frames import Sampler, raised_at, said
+from trainhooks.recording.frames import Sampler, error_place, error_text
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
@@ -177,7 +177,7 @@ class BackgroundWriter:
         now = monotonic_seconds()
         if primary is not None and primary.ended is not None:
             name, at = primary.ended
-            self._sampler.ended(name, at / NANOSECOND)
+            self._sampler.phase_ended(name, at / NANOSECOND)
             primary.ended = None
         if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
             self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase(), now)
@@ -262,9 +262,9 @@ class BackgroundWriter:
         if error is not None:
             bye.error = type(error).__name__
             with contextlib.suppress(Exception):  # the text is the program's code
-                bye.error = clean(secrets.masked(said(error)[:MAX_TEXT]), 512)
+                bye.error = clean(secrets.mask(error_text(error)[:MAX_TEXT]), 512)
             with contextlib.suppress(Exception):  # the source that it names may be gone or broken
-                bye.place = raised_at(error)
+                bye.place = error_place(error)
         bye.dropped = self._dropped + self._process.lost
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_events
@@ -338,7 +338,7 @@ def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path
     program = facts.program_name()
     job = jobs.Job.here(program)
     pid = os.getpid() if job is None else job.launcher  # of a process that lives as long as the run
-    known: Dict[str, Any] = {"command": secrets.masked_argv(getattr(sys, "orig_argv", None) or sys.argv)}
+    known: Dict[str, Any] = {"command": secrets.mask_argv(getattr(sys, "orig_argv", None) or sys.argv)}
     if pid is not None:
         known.update(pid=pid, start_ticks=process_identity.start_ticks(pid))
 

@@ -159,8 +159,6 @@ class BatchAssembler:
             place += 1
         return length
 
-    # Steps of several entries
-
     def _add_whole_steps(self, batch: List[Entry], kinds: List[Any], place: int) -> int:
         """Take the steps of one loop from the NEXT at `place` on, as long as they are whole and have a plan.
 
@@ -223,8 +221,6 @@ class BatchAssembler:
         )
         assembler.add_step(step, began, ended, ended - entries[plan.item][1])
         return True
-
-    # Steps of a single entry
 
     def _add_standard_steps(self, entries: Deque[Entry], limit: int) -> int:
         """Add the standard steps that come first, as many as cost what `limit` entries do. Return how many."""

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks.device import cuda
 from trainhooks.protocol.limits import MAX_NAME, clean
-from trainhooks.protocol.secrets import masked, masked_argv
+from trainhooks.protocol.secrets import mask, mask_argv
 
 _gpu_memory_figures: Dict[str, int] = {}  # as read last
 
@@ -121,7 +121,7 @@ class Devices:
 def device_uuids() -> List[str]:
     """Return the UUIDs of the devices on which this process has a CUDA context; empty where torch does not say."""
     try:
-        found = cuda.started()
+        found = cuda.started_cuda()
         if found is None or cuda.is_rocm():
             return []
         visible = visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -169,13 +169,13 @@ LIBRARIES = (
 
 def process_facts() -> Dict[str, Any]:
     """Return what is known about this process now."""
-    argv = masked_argv(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+    argv = mask_argv(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
     facts: Dict[str, Any] = {
         "command": [clean(word, 512) for word in argv[:64]],
         "cwd": clean(_cwd()),
         "python": platform.python_version(),
         "versions": library_versions(),
-        "environment": {name: clean(masked(os.environ[name]), 256) for name in ENVIRONMENT if name in os.environ},
+        "environment": {name: clean(mask(os.environ[name]), 256) for name in ENVIRONMENT if name in os.environ},
         "cpus": _usable_cpus(),
     }
     commit = git_commit(_cwd())

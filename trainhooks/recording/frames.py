@@ -23,11 +23,11 @@ from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.protocol.places import Line, Place
 
-MAX_LINES = 500  # kept; a program is sampled in a few dozen
+MAX_CACHED_LINES = 500  # kept; a program is sampled in a few dozen
 MAX_CALL_LINES = 40  # source lines; a longer call is not named
 MAX_CALL_NAME = 48  # characters
-VARIABLE = "TRAINMON_FRAMES"
-MAX_PLACES = 100  # between two reports; further ones are not counted
+FRAMES_VARIABLE = "TRAINMON_FRAMES"
+MAX_REPORTED_PLACES = 100  # between two reports; further ones are not counted
 MAX_RAISED = 2000  # frames of a traceback
 MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
 
@@ -36,7 +36,7 @@ PERIODS = ((30.0, 0.05), (600.0, 0.1))  # up to so many seconds after the first 
 LONG_RUN_PERIOD = 0.2
 SLACK_SECONDS = 0.02  # whoever asks wakes on a clock of its own, a little early or late
 # Between two reports: at first often, so that a short run shows what grows in it.
-REPORT_SECONDS, FIRST_REPORT_SECONDS = 30.0, 1.0
+FRAMES_SECONDS, FIRST_REPORT_SECONDS = 30.0, 1.0
 
 _ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings stay closed
 _WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
@@ -77,14 +77,14 @@ def line_at(position: Position) -> Line:
     key = position.key
     line = _lines.get(key)
     if line is None:
-        if len(_lines) >= MAX_LINES:
+        if len(_lines) >= MAX_CACHED_LINES:
             _lines.clear()
         file, function = clean(_short(key[0]), MAX_NAME), clean(key[2], MAX_NAME)
-        line = _lines[key] = Line(file, position.line or 0, function, called(position) or "").fitted(MAX_NAME)
+        line = _lines[key] = Line(file, position.line or 0, function, called_name(position) or "").fitted(MAX_NAME)
     return line
 
 
-def called(position: Position) -> Optional[str]:
+def called_name(position: Position) -> Optional[str]:
     """Return the dotted name of what is called there (`print`, `json.dump`); None where it is unclear or nothing.
 
     Read from the source and checked against the compiled code, which an edited file does not match.
@@ -92,7 +92,7 @@ def called(position: Position) -> Optional[str]:
     code = position.code
     try:
         text = _expression(position).strip()
-        tree = parsed(text) if text else None
+        tree = parse_source(text) if text else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
         return None
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
@@ -122,7 +122,7 @@ def _expression(position: Position) -> str:
     return text if _is_call(text) else ""
 
 
-def parsed(text: str, mode: str = "exec") -> Any:
+def parse_source(text: str, mode: str = "exec") -> Any:
     """Return the tree of a program's source, in which the contents of strings may differ.
 
     A sequence such as `\\s` in a string makes a warning each time that it is parsed, in the program's name.
@@ -134,7 +134,7 @@ def parsed(text: str, mode: str = "exec") -> Any:
 
 
 def _is_call(text: str) -> bool:
-    return isinstance(parsed(text.strip(), "eval").body, ast.Call)
+    return isinstance(parse_source(text.strip(), "eval").body, ast.Call)
 
 
 def _dotted(node: ast.expr) -> str:
@@ -147,7 +147,7 @@ def _dotted(node: ast.expr) -> str:
     return ".".join(reversed(names))
 
 
-def _entered(position: Position) -> Optional[str]:
+def _entered_name(position: Position) -> Optional[str]:
     """Return the dotted name of what a `with` block is being entered with; None where that is not what goes on."""
     code, line, instruction = position
     if not 0 <= instruction < len(code.co_code) or opcode.opname[code.co_code[instruction]] not in _ENTERS:
@@ -172,7 +172,7 @@ class Sampler:
     """Count the stack positions of a thread, by phase."""
 
     def __init__(self) -> None:
-        self.wanted = os.environ.get(VARIABLE, "1") != "0"
+        self.wanted = os.environ.get(FRAMES_VARIABLE, "1") != "0"
         self._rows: Dict[Tuple[str, Place], int] = {}
         self._latest: Optional[Tuple[float, Tuple[str, Place]]] = None  # the newest sample: its time, and its row
         self._activities: Dict[_Key, Optional[str]] = {}  # of the user's own calls
@@ -198,19 +198,19 @@ class Sampler:
         """Count the thread's innermost user frame under `phase`, and return it."""
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        stack = _stack(_standing(sys._current_frames().get(thread))) if self.wanted else None
+        stack = _stack(_positions(sys._current_frames().get(thread))) if self.wanted else None
         place = _place(stack, self._activity(stack) or "") if stack is not None else None
         if place is None:
             return None
         key = (phase, place)
-        if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
+        if key not in self._rows and len(self._rows) >= MAX_REPORTED_PLACES // 2:
             key = (phase, place._replace(library=None))  # a library's places can be many
-        if key in self._rows or len(self._rows) < MAX_PLACES:
+        if key in self._rows or len(self._rows) < MAX_REPORTED_PLACES:
             self._rows[key] = self._rows.get(key, 0) + 1
             self._latest = now, key
         return place
 
-    def ended(self, phase: str, t: float) -> None:
+    def phase_ended(self, phase: str, t: float) -> None:
         """Move the newest sample if its phase had ended before it: a rollout's end is known when learning begins."""
         if self._latest is None or self._latest[0] <= t or self._latest[1][0] != phase:
             return
@@ -228,9 +228,9 @@ class Sampler:
             return None
         period = self._period_at(now)
         # Samples of one report stand for equally long: it ends where the period changes.
-        is_early = now - self._first <= REPORT_SECONDS
+        is_early = now - self._first <= FRAMES_SECONDS
         waited = now - self._begin
-        if not (is_last or period != self._period or waited >= (FIRST_REPORT_SECONDS if is_early else REPORT_SECONDS)):
+        if not (is_last or period != self._period or waited >= (FIRST_REPORT_SECONDS if is_early else FRAMES_SECONDS)):
             return None
         rows, begin = self._rows, self._begin
         self._rows, self._begin, self._period = {}, now, period
@@ -246,8 +246,8 @@ class Sampler:
 
     def _activity(self, stack: _Stack) -> Optional[str]:
         """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
-        inside = [(calls.inside(path, _LIBRARY), function) for path, function in stack.inside]
-        found = calls.of_libraries(inside)
+        inside = [(calls.package_path(path, _LIBRARY), function) for path, function in stack.inside]
+        found = calls.library_activity(inside)
         for position in (stack.users, stack.library):
             if found is None and position is not None:
                 found = self._of_call(position, is_innermost=not inside)
@@ -256,11 +256,11 @@ class Sampler:
     def _of_call(self, position: Position, is_innermost: bool) -> Optional[str]:
         key = position.key
         if key not in self._activities:
-            if len(self._activities) >= MAX_LINES:
+            if len(self._activities) >= MAX_CACHED_LINES:
                 self._activities.clear()
-            activity = calls.of_call(line_at(position).call, is_innermost)
+            activity = calls.call_activity(line_at(position).call, is_innermost)
             if activity is None and is_innermost:
-                activity = calls.of_context(_entered(position))
+                activity = calls.context_activity(_entered_name(position))
             self._activities[key] = activity
         return self._activities[key]
 
@@ -299,7 +299,7 @@ def _stack(positions: Iterable[Position]) -> _Stack:
     return _Stack(None, library, innermost, inside)
 
 
-def _standing(frame: Optional[FrameType]) -> Iterator[Position]:
+def _positions(frame: Optional[FrameType]) -> Iterator[Position]:
     """Yield the positions of a running thread, the innermost first."""
     while frame is not None:
         yield Position.of(frame)
@@ -311,7 +311,7 @@ _PASSED_ON = re.compile(r"(?s)^(Caught \S+ in [^\n]{1,80})\nOriginal Traceback \
 _FILE_LINE = re.compile(r'(?m)^  File "([^"\n]+)", line (\d{1,9}), in (\S+)$')
 
 
-def raised_at(error: BaseException) -> Optional[str]:
+def error_place(error: BaseException) -> Optional[str]:
     """Return the place that an exception came from, as people read it; None where it has no traceback."""
     found = _passed_on(error)
     if found is not None:
@@ -328,7 +328,7 @@ def raised_at(error: BaseException) -> Optional[str]:
     return None if place is None else str(place)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return type and message of an exception; of one that torch passed on, what was raised and where."""
     found = _passed_on(error)
     if found is not None:

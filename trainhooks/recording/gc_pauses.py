@@ -24,7 +24,7 @@ ALL_OBJECTS = 2  # the generation
 LATE_SECONDS = 0.006
 MIN_LATE_WAKES = 3  # below, nothing is claimed
 MIN_OTHER_WAKES = 20
-RENEWED = 1.1  # times the seconds reported last
+RENEWED_GROWTH = 1.1  # times the seconds reported last
 
 MAX_PAUSES = 1024  # the background thread takes them twenty times a second
 
@@ -153,12 +153,12 @@ class LateWakes:
     def facts(self) -> Dict[str, Any]:
         """Return `full` (collections) and `seconds`; the same as before until they have grown by a tenth."""
         seconds = self.seconds
-        if seconds is not None and seconds > RENEWED * self._sent.get("seconds", 0.0):
+        if seconds is not None and seconds > RENEWED_GROWTH * self._sent.get("seconds", 0.0):
             self._sent = {"full": self.collected, "seconds": round(seconds, 3)}
         return self._sent
 
 
-def forget() -> None:
+def stop_watching() -> None:
     """Stop watching, in a forked child: what its parent watched is none of its own."""
     for callback in list(gc.callbacks):
         if hasattr(callback, _MARK):

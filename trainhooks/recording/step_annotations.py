@@ -12,7 +12,7 @@ from trainhooks.lane_entries import NANOSECOND, Loop, monotonic_seconds
 from trainhooks.protocol.encoding import to_dict
 from trainhooks.protocol.events import Event, Facts, Metrics, Note
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_METRICS, MAX_NAME, OVERFLOW, clean, number
-from trainhooks.protocol.secrets import masked_config
+from trainhooks.protocol.secrets import mask_config
 from trainhooks.recording.step_blocks import Mapping, StepEvent, StepShape
 
 
@@ -243,9 +243,9 @@ class StepAnnotations:
             facts.start_step = start
             self._process.steps = max(self._process.steps, start)
         if isinstance(known.get("config"), dict):
-            facts.facts = {"config": masked_config(known["config"])}
+            facts.facts = {"config": mask_config(known["config"])}
         if isinstance(known.get("facts"), dict):  # from `auto`
-            facts.facts.update(masked_config(known["facts"]))
+            facts.facts.update(mask_config(known["facts"]))
         self.emit(facts)
 
     def shape(self, names: Tuple[str, ...], counts: Tuple[int, ...], loop: Loop) -> StepShape:

@@ -26,7 +26,7 @@ LATE_LAUNCHES = Suppress(("launch-bound", "small-batch"), if_most=True)
 def padding_waste(evidence: Evidence) -> Finding | None:
     """Find batches of which a large part is padding."""
     main = evidence.state.main
-    if not evidence.enough_of(main.padded_steps) or not main.padded_tokens:
+    if not evidence.is_often(main.padded_steps) or not main.padded_tokens:
         return None
     padding = main.padded_tokens - main.unpadded_tokens
     waste = padding / main.padded_tokens
@@ -36,9 +36,9 @@ def padding_waste(evidence: Evidence) -> Finding | None:
     seconds = sum(row.recurring for row in rows)
     if evidence.host_only:  # when the GPU computed is unknown: all the time, at most
         seconds = evidence.report.wall.stepping
-    lost = waste * evidence.of_wall(seconds)
+    lost = waste * evidence.wall_part(seconds)
     is_critical = waste >= MIN_CRITICAL_PADDING_SHARE and lost >= MIN_CRITICAL_PADDING_SHARE / 2
-    is_small = waste * evidence.of_loop(seconds) < MIN_PADDING_COST
+    is_small = waste * evidence.loop_part(seconds) < MIN_PADDING_COST
     return Finding(
         code="padding-waste",
         severity="critical" if is_critical else "info" if is_small else "warning",
@@ -52,14 +52,14 @@ def padding_waste(evidence: Evidence) -> Finding | None:
 
 def _is_of_outliers(evidence: Evidence) -> bool:
     """Return whether a few long sequences cause the padding and all other batches are fine."""
-    outlying = outliers(evidence)
+    outlying = outlier_steps(evidence)
     return outlying is not None and outlying.others.tokens > (1 - MIN_PADDING_SHARE) * outlying.others.padded
 
 
 MIN_GENERATE_CALLS = 32  # calls of generate(): a step that writes texts takes seconds, and a short run has few
 MAX_SEQUENCES_PER_CALL = 1.5  # above, calls are batched to some extent
 MIN_CALLS_PER_STEP = 4.0  # two or three may be different questions
-MIN_GENERATION_SHARE = 0.30  # of step time
+MIN_GENERATE_SHARE = 0.30  # of step time
 
 
 @rule("sequential-generation", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
@@ -68,14 +68,14 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
     metrics, wall = evidence.report.metrics, evidence.report.wall
     calls, batch = metrics.get("generate_calls"), metrics.get("generate_batch")
     # Before a step's first forward with gradients, generation lies outside the step and is a span.
-    seconds, around = evidence.named("generation"), wall.steps + wall.spans.get("generation", 0.0)
+    seconds, around = evidence.named_seconds("generation"), wall.steps + wall.spans.get("generation", 0.0)
     if calls is None or batch is None or not around or not evidence.steps:
         return None
     total = (calls.mean or 0.0) * calls.count
     per_step, part = total / evidence.steps, seconds / around
     if total < MIN_GENERATE_CALLS or per_step < MIN_CALLS_PER_STEP:
         return None
-    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL or part < MIN_GENERATION_SHARE:
+    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL or part < MIN_GENERATE_SHARE:
         return None
     return Finding(
         code="sequential-generation",
@@ -83,7 +83,7 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
         title=f"One-by-one generation: {per_step:.1f} generate() calls per step, {share(part)} of step time",
         evidence=[f"{batch.mean:.2g} sequences per call, {duration(seconds / evidence.steps)} of generation per step"],
         advice="Generate the texts of a step in one call: left-padded prompts, or num_return_sequences=N.",
-        lost_fraction=None if evidence.host_only else evidence.of_wall(seconds) * (1 - 1 / per_step),
+        lost_fraction=None if evidence.host_only else evidence.wall_part(seconds) * (1 - 1 / per_step),
     )
 
 
@@ -113,7 +113,7 @@ class Outliers:
 )
 def length_outliers(evidence: Evidence) -> Finding | None:
     """Find a few long sequences that take much of the time."""
-    outlying = outliers(evidence)
+    outlying = outlier_steps(evidence)
     if outlying is None or evidence.report.cycle is not None:
         return None  # a policy's answers are as long as it makes them
     few, others, lengths = outlying.few, outlying.others, evidence.state.main.lengths
@@ -132,11 +132,11 @@ def length_outliers(evidence: Evidence) -> Finding | None:
         ],
         advice=f"Check the long sequences: drop broken items, truncate others{now}. Or batch by tokens, so that a long"
         " sequence shares its batch with few others.",
-        lost_fraction=evidence.of_wall(few.seconds - few.steps * typical),
+        lost_fraction=evidence.wall_part(few.seconds - few.steps * typical),
     )
 
 
-def outliers(evidence: Evidence) -> Outliers | None:
+def outlier_steps(evidence: Evidence) -> Outliers | None:
     """Return the steps whose longest sequence is far above the typical one, where they are few and take much time."""
     lengths = evidence.state.main.lengths
     typical = lengths.typical()
@@ -144,7 +144,7 @@ def outliers(evidence: Evidence) -> Outliers | None:
         return None
     few, others = Bin(), Bin()
     for length, row in lengths.rows():
-        _add(few if length >= MIN_LENGTH_RATIO * typical else others, row)
+        _add_bin(few if length >= MIN_LENGTH_RATIO * typical else others, row)
     if not few.steps or not few.seconds or not others.seconds:
         return None
     if (
@@ -177,7 +177,7 @@ def _sequence_share(few: Bin, others: Bin) -> float | None:
     return max(0.0, (few.tokens - rows[0] * typical) / (long - typical)) / sum(rows)
 
 
-def _add(total: Bin, row: Bin) -> None:
+def _add_bin(total: Bin, row: Bin) -> None:
     total.steps += row.steps
     total.seconds += row.seconds
     total.tokens += row.tokens
@@ -197,7 +197,7 @@ TWO_FORWARDS = "two per backward on the same input"
 def duplicate_forward(evidence: Evidence) -> Finding | None:
     """Find forward passes repeated on the same input: before a backward of their own, or without gradients."""
     repeated, calls = evidence.facts.forwards.repeated, evidence.facts.forwards.calls
-    if not evidence.enough() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
+    if not evidence.has_steps() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
         return None
     looks = 0 if _learns_from_rewards(evidence) else evidence.facts.forwards.without_gradients
     is_looked_at = repeated < looks
@@ -220,7 +220,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Reuse the first output: compute metrics from the same outputs as the loss. Run gradient-free code under"
         " torch.no_grad().",
-        lost_fraction=min(0.5, evidence.of_wall(part * row.recurring)) if row is not None and known else None,
+        lost_fraction=min(0.5, evidence.wall_part(part * row.recurring)) if row is not None and known else None,
     )
 
 
@@ -235,28 +235,28 @@ MIN_SINGLE_STEPS_SHARE = 0.8  # of the steps consist of such calls
 # Seconds of forward and backward per call, on a core. A longer call has so much work in one sample that batching gains
 # little on a CPU; on a GPU the free memory decides.
 MAX_CALL_SECONDS = 0.02
-MIN_FREE_SHARE = 0.4  # of the memory: room for twice the activations, whatever the weights take
+MIN_FREE_MEMORY = 0.4  # of the memory: room for twice the activations, whatever the weights take
 MAX_SEQUENCE_LENGTH = 2048  # positions of one sequence: longer ones keep a GPU busy by themselves
-MIN_COMPUTING_SHARE = 0.30  # of the time since the first step, in forward and backward
+MIN_SINGLE_COMPUTING = 0.30  # of the time since the first step, in forward and backward
 
 
 @rule("sequential-batching", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
 def sequential_batching(evidence: Evidence) -> Finding | None:
     """Find many calls of the model per step with one sample each, though more would fit."""
     main = evidence.state.main
-    if not evidence.enough_of(main.called_often) or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
+    if not evidence.is_often(main.called_often) or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
         return None
     done = main.steps_ok + sum(main.skipped.values())
     samples = main.pace.samples / main.pace.steps if main.pace.steps else 0.0
     if main.called_often < MIN_SINGLE_STEPS_SHARE * done or samples < MIN_SINGLE_CALLS:
         return None
-    seconds = hardware.computing(evidence)
+    seconds = hardware.computing_seconds(evidence)
     per_call = seconds / max(1, main.pace.samples)
-    if evidence.of_loop(seconds) < MIN_COMPUTING_SHARE or not _has_room(evidence, per_call):
+    if evidence.loop_part(seconds) < MIN_SINGLE_COMPUTING or not _has_room(evidence, per_call):
         return None
     lines = [f"{samples:.1f} calls per step on one sample each, in {main.called_singly} of {done} steps"]
     lines.append(f"forward and backward {duration(per_call)} per call")
-    memory = hardware.free_memory(evidence)
+    memory = hardware.model_memory(evidence)
     if memory is not None:
         lines.append(f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used")
     return Finding(
@@ -265,18 +265,18 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
         title=f"Batch size 1: {samples:.1f} model calls per step",
         evidence=lines,
         advice=_batch_advice(evidence),
-        lost_fraction=evidence.of_wall(seconds) * (1 - 1 / samples),
+        lost_fraction=evidence.wall_part(seconds) * (1 - 1 / samples),
     )
 
 
 def _has_room(evidence: Evidence, per_call: float) -> bool:
     """Return whether several samples at once would fit and would likely gain."""
-    memory, pace = hardware.free_memory(evidence), evidence.state.main.pace
-    if memory is not None and 1 - memory[0] / memory[1] < MIN_FREE_SHARE:
+    memory, pace = hardware.model_memory(evidence), evidence.state.main.pace
+    if memory is not None and 1 - memory[0] / memory[1] < MIN_FREE_MEMORY:
         return False
     if pace.samples and pace.tokens / pace.samples >= MAX_SEQUENCE_LENGTH:
         return False
-    if hardware.place(evidence) == "cuda":
+    if hardware.model_device(evidence) == "cuda":
         return memory is not None
     return per_call * hardware.scheduled_share(evidence) < MAX_CALL_SECONDS
 

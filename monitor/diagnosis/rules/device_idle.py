@@ -35,7 +35,7 @@ MIN_LAUNCH_SHARE = 0.5
 def launch_bound(evidence: Evidence) -> Finding | None:
     """Find a GPU that waits for launches: kernels are shorter than what Python needs to start them."""
     device = evidence.device
-    if device is None or device.bound != "host" or not evidence.enough():
+    if device is None or device.bound != "host" or not evidence.has_steps():
         return None
     active = device.sm_active
     if active is not None and active > MAX_LAUNCH_BOUND_ACTIVE:
@@ -56,7 +56,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice='Use torch.compile(model, mode="reduce-overhead") or a CUDA graph to launch a step at once, and fused or'
         " foreach optimizers; a larger batch gives each kernel more work.",
-        lost_fraction=evidence.loop_share * (evidence.idle_most or 0.0) if active is not None else None,
+        lost_fraction=evidence.loop_share * (evidence.max_idle or 0.0) if active is not None else None,
         culprit=OTHER if _model_call_share(evidence, OTHER) else None,
     )
 
@@ -80,14 +80,14 @@ def has_few_launches(evidence: Evidence) -> bool:
     if not launches:
         return False
     seconds = sum(row.p50 for row in evidence.report.host_phases if row.name == "forward")  # the first one is long
-    return launches * hardware.calls_a_step(evidence) * LAUNCH_SECONDS < MIN_LAUNCHES_SHARE * seconds
+    return launches * hardware.calls_per_step(evidence) * LAUNCH_SECONDS < MIN_LAUNCHES_SHARE * seconds
 
 
 # SMs active less than this although work is queued, or with few samples per step: kernels that do not fill the GPU.
 MAX_SMALL_BATCH_ACTIVE = 0.40
-MAX_SAMPLES = 8  # per step: tensor cores work on tiles of 64 rows and more
+MAX_BATCH_SAMPLES = 8  # per step: tensor cores work on tiles of 64 rows and more
 MAX_TOKENS = 4096  # per step: for matrix products a long sequence is like a batch
-MIN_FREE_SHARE = 0.5  # of the memory: twice the batch fits
+MIN_BATCH_ROOM = 0.5  # of the memory: twice the batch fits
 MIN_QUEUED_SHARE = 0.80  # of the time with work in the queue: the GPU works, but its SMs are not all used
 
 
@@ -99,14 +99,14 @@ def small_batch(evidence: Evidence) -> Finding | None:
     and updating the weights.
     """
     device, pace = evidence.device, evidence.state.main.pace
-    if device is None or device.sm_active is None or not evidence.enough():
+    if device is None or device.sm_active is None or not evidence.has_steps():
         return None
     memory = hardware.gpu_memory(evidence)
     if device.sm_active > MAX_SMALL_BATCH_ACTIVE or memory is None or not pace.samples or not pace.steps:
         return None
     free = 1 - memory[0] / memory[1]
     samples, tokens = pace.samples / pace.steps, pace.tokens / pace.steps
-    if free < MIN_FREE_SHARE or samples > MAX_SAMPLES or tokens >= MAX_TOKENS:
+    if free < MIN_BATCH_ROOM or samples > MAX_BATCH_SAMPLES or tokens >= MAX_TOKENS:
         return None
     if device.bound != "host" and (device.queued or 0.0) < MIN_QUEUED_SHARE:
         return None
@@ -139,16 +139,16 @@ def _idle_lines(device: Device) -> list[str]:
 
 # The host waits for the GPU in the middle of a step and leaves it idle each time.
 
-MIN_SYNCS = 2  # in one forward pass; one at the end of a step reads the loss
+MIN_PASS_SYNCS = 2  # in one forward pass; one at the end of a step reads the loss
 # Of the stack samples in forward and backward: there a training has no reason to wait for the GPU.
 MIN_SYNC_SAMPLES_SHARE = 0.20
 # Of the time that the GPU may be idle. Below it, waiting costs nothing: the queue is full again in time.
-MIN_IDLE_SHARE = 0.20
+MIN_SYNC_IDLE = 0.20
 INSIDE = ("forward", "backward", "optimizer", "training", "generation", "rollout")
 MAX_SYNC_ROWS = 3
 # To one value copied to the host, at most: a launch takes some ten microseconds, and a value not much longer by itself.
 MAX_LAUNCHES_PER_SYNC = 30
-MIN_SYNC_SHARE = 0.5  # of the stack samples in no phase: then most of that time is this
+MIN_SYNC_SAMPLED = 0.5  # of the stack samples in no phase: then most of that time is this
 MIN_READING_SHARE = 0.3  # of the samples in one function, for it to be one that reads values from the GPU
 
 # Time in no phase and launches that come late are what the host does meanwhile: it waits for the GPU.
@@ -158,14 +158,14 @@ HOST_WAITS = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved")
 @rule("synchronizing", Family.GPU, suppresses=HOST_WAITS, idle_time=True)
 def synchronizing(evidence: Evidence) -> Finding | None:
     """Find values copied to the host in the middle of a step."""
-    device, idle = evidence.device, evidence.idle_most
-    if device is None or idle is None or idle < MIN_IDLE_SHARE or not evidence.enough() or device.bound == "data":
+    device, idle = evidence.device, evidence.max_idle
+    if device is None or idle is None or idle < MIN_SYNC_IDLE or not evidence.has_steps() or device.bound == "data":
         return None
     counted, after = _count_syncs(evidence), _share_after_step(evidence)
     samples = calls_seen(evidence.state.main.samples.by_phase(), SYNCHRONIZES, INSIDE)
-    often = counted >= MIN_SYNCS and _syncs_often(evidence, counted)
+    often = counted >= MIN_PASS_SYNCS and _syncs_often(evidence, counted)
     forward = evidence.phase("forward")
-    if samples.whole and not samples.places and (forward is None or forward.share < MIN_IDLE_SHARE):
+    if samples.whole and not samples.places and (forward is None or forward.share < MIN_SYNC_IDLE):
         often = False  # too short to show in any sample
     if not often and samples.share < MIN_SYNC_SAMPLES_SHARE and after < MIN_SYNC_SAMPLES_SHARE:
         return None
@@ -209,12 +209,12 @@ def _share_after_step(evidence: Evidence) -> float:
     if row is None or evidence.host_only or not samples:
         return 0.0
     syncs = calls_seen({OTHER: samples}, SYNCHRONIZES, at_least=MIN_STACK_SAMPLES)
-    if syncs.share >= MIN_SYNC_SHARE:
+    if syncs.share >= MIN_SYNC_SAMPLED:
         return row.share * syncs.share
     # Between two values the same function launches what computes the next one, on a GPU that has run out of work.
     steps = {place for phase, place in evidence.state.main.samples.looks if phase in LAUNCHING}
     reading = alternating(samples, SYNCHRONIZES, MIN_READING_SHARE, steps)
-    return row.share * reading if reading >= MIN_SYNC_SHARE else 0.0
+    return row.share * reading if reading >= MIN_SYNC_SAMPLED else 0.0
 
 
 def _sync_places(evidence: Evidence) -> str:
@@ -230,7 +230,7 @@ MAX_USED_SHARE = 0.5  # of a GPU's memory in use by others: beyond, it is not fr
 @rule("training-on-cpu", Family.GPU)
 def training_on_cpu(evidence: Evidence) -> Finding | None:
     """Find a free GPU while the trained parameters are in host memory."""
-    if hardware.place(evidence) != "cpu" or not evidence.enough():
+    if hardware.model_device(evidence) != "cpu" or not evidence.has_steps():
         return None
     seconds = sum(row.mean for name in ("forward", "backward") if (row := evidence.phase(name)) is not None)
     free = [
@@ -305,16 +305,16 @@ def _host_computes(evidence: Evidence) -> bool:
 @rule("gpu-starved", Family.GPU, idle_time=True)
 def gpu_starved(evidence: Evidence) -> Finding | None:
     """Find a GPU that is idle for much of the steps although they do not wait for data."""
-    used, report, device = hardware.busy(evidence), evidence.report, evidence.device
+    used, report, device = hardware.busy_share(evidence), evidence.report, evidence.device
     readings = device.readings if device is not None else 0
-    if used is None or not evidence.enough():
+    if used is None or not evidence.has_steps():
         return None
     if (used >= MAX_STARVED_BUSY or readings < MIN_BUSY_READINGS) and not _host_computes(evidence):
         return None
     data = evidence.phase("data")
     if input_bound(evidence) is not None or (data is not None and data.share >= MIN_NAMED_CAUSE_SHARE):
         return None
-    if any(evidence.of_wall(seconds) >= MIN_NAMED_CAUSE_SHARE for seconds in report.wall.spans.values()):
+    if any(evidence.wall_part(seconds) >= MIN_NAMED_CAUSE_SHARE for seconds in report.wall.spans.values()):
         return None  # checkpoints and evaluations have findings of their own
     lines = [f"GPU busy {share(used)} of the time in steps, by the driver"]
     if device is not None and device.sm_active is not None:
@@ -325,7 +325,7 @@ def gpu_starved(evidence: Evidence) -> Finding | None:
     if most is not None and most.share >= MIN_NAMED_CAUSE_SHARE:
         name = "time in no named phase" if most.name == OTHER else most.name
         lines.append(f"{name}: {duration(most.mean)} per step, {share(most.share)} of step time")
-    lines.append(f"between steps: {share(evidence.of_wall(report.wall.between_steps))} of wall time")
+    lines.append(f"between steps: {share(evidence.wall_part(report.wall.between_steps))} of wall time")
     return Finding(
         code="gpu-starved",
         severity="warning",

@@ -43,11 +43,11 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
     if not _ended_badly(outcome):
         return None
     if outcome.error and _OUT_OF_MEMORY.search(outcome.error):
-        return _by_error(evidence, outcome.error)
-    return _by_the_kernel(evidence)
+        return _memory_error(evidence, outcome.error)
+    return _kernel_kill(evidence)
 
 
-def _by_error(evidence: Evidence, error: str) -> Finding:
+def _memory_error(evidence: Evidence, error: str) -> Finding:
     outcome, on_host = evidence.report.outcome, bool(_OF_THE_HOST.search(error))
     lines = [error[:MAX_ERROR_LENGTH]]
     memory = None if on_host else hardware.gpu_memory(evidence)
@@ -63,7 +63,7 @@ def _by_error(evidence: Evidence, error: str) -> Finding:
     )
 
 
-def _by_the_kernel(evidence: Evidence) -> Finding | None:
+def _kernel_kill(evidence: Evidence) -> Finding | None:
     """Find processes that the kernel killed: by its own count, or by a SIGKILL while memory was nearly full."""
     outcome, ending = evidence.report.outcome, evidence.state.ending
     kills = ending.oom_kills if ending is not None else None
@@ -94,13 +94,13 @@ def crashed(evidence: Evidence) -> Finding | None:
     if not _ended_badly(outcome):
         return None
     if outcome.error:
-        return _by_exception(evidence, outcome.error)
+        return _exception(evidence, outcome.error)
     fatal = _fatal_signal(outcome)
     if fatal in FAULTS:
-        return _by_fault(evidence, fatal)
+        return _fault(evidence, fatal)
     if fatal == Signals.SIGKILL:
-        return _killed(evidence)
-    return _without_a_word(evidence) if _has_vanished(evidence) else None
+        return _sigkill(evidence)
+    return _vanished(evidence) if _has_vanished(evidence) else None
 
 
 RANK_ADVICE = (
@@ -109,17 +109,17 @@ RANK_ADVICE = (
 )
 
 
-def _by_exception(evidence: Evidence, error: str) -> Finding:
+def _exception(evidence: Evidence, error: str) -> Finding:
     """Report an error, by the hooks or as the program printed it."""
     outcome = evidence.report.outcome
     if error.startswith(RANK_ENDED):
-        return _crash(f"Crashed: {error[:MAX_TYPE_LENGTH]}", [], evidence, RANK_ADVICE)
+        return _crash_finding(f"Crashed: {error[:MAX_TYPE_LENGTH]}", [], evidence, RANK_ADVICE)
     kind, _, message = error.partition(":")
     kind = kind.rpartition(".")[2][:MAX_TYPE_LENGTH]
     where = f" at {outcome.place}" if outcome.place else f":{message[:MAX_TYPE_LENGTH]}" if message.strip() else ""
     if _killed_worker(outcome) is not None:
         kind, where = "a DataLoader worker was killed", ""
-    return _crash(f"Crashed: {kind}{where}", [error[:MAX_ERROR_LENGTH]], evidence, _advice(evidence, error))
+    return _crash_finding(f"Crashed: {kind}{where}", [error[:MAX_ERROR_LENGTH]], evidence, _advice(evidence, error))
 
 
 def _advice(evidence: Evidence, error: str) -> str:
@@ -141,15 +141,15 @@ def _advice(evidence: Evidence, error: str) -> str:
     return "See the whole traceback at the end of the program's output."
 
 
-def _by_fault(evidence: Evidence, fatal: int) -> Finding:
+def _fault(evidence: Evidence, fatal: int) -> Finding:
     name = signal_name(fatal)
     if fatal == Signals.SIGBUS:
-        return _crash(f"Crashed: {name} in native code", [], evidence, _shared_memory_advice(evidence))
+        return _crash_finding(f"Crashed: {name} in native code", [], evidence, _shared_memory_advice(evidence))
     advice = (
         "Run with python -X faulthandler to see the Python line; typical causes are an extension built for another"
         " version, an assertion or exception in C++ (its text is in the output), a collective that timed out."
     )
-    return _crash(f"Crashed: {name} in native code", [], evidence, advice)
+    return _crash_finding(f"Crashed: {name} in native code", [], evidence, advice)
 
 
 def _shared_memory_advice(evidence: Evidence) -> str:
@@ -163,11 +163,11 @@ def _workers_now(evidence: Evidence) -> str:
     return evidence.setting_now("dataloader_num_workers", "num_workers")
 
 
-def _killed(evidence: Evidence) -> Finding:
+def _sigkill(evidence: Evidence) -> Finding:
     """Report a SIGKILL whose sender is unknown: it is what a person does, too."""
     ending = evidence.state.ending
     lines = ["the kernel's OOM killer was not it, by its count"] if ending is not None and ending.oom_kills == 0 else []
-    finding = _crash(
+    finding = _crash_finding(
         "Killed by SIGKILL; sender unknown",
         [*lines, *_host_memory(evidence)],
         evidence,
@@ -177,10 +177,10 @@ def _killed(evidence: Evidence) -> Finding:
     return finding
 
 
-def _without_a_word(evidence: Evidence) -> Finding:
+def _vanished(evidence: Evidence) -> Finding:
     """Report training processes that vanished under a launcher that then failed."""
     gone = evidence.report.dropped.broken_off
-    return _crash(
+    return _crash_finding(
         f"Crashed: {plural(gone, 'training process', 'training processes')} ended without an exit",
         [f"exit code {evidence.report.outcome.exit_code} of the command"],
         evidence,
@@ -189,7 +189,7 @@ def _without_a_word(evidence: Evidence) -> Finding:
     )
 
 
-def _crash(title: str, lines: list[str], evidence: Evidence, advice: str) -> Finding:
+def _crash_finding(title: str, lines: list[str], evidence: Evidence, advice: str) -> Finding:
     kills = evidence.state.ending.oom_kills if evidence.state.ending is not None else None
     if kills:
         lines.append(f"meanwhile the kernel's OOM killer ended {plural(kills, 'process', 'processes')} beside it")

@@ -34,7 +34,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
     mean, beyond = first.seconds / first.count, first.seconds - first.count * typical
     if mean < max(MIN_FIRST_FETCH_SECONDS, MIN_FIRST_FETCH_RATIO * typical):
         return None
-    part = evidence.of_loop(beyond)
+    part = evidence.loop_part(beyond)
     if part < MIN_FIRST_FETCH_SHARE or first.longest > MAX_LONGEST_SHARE * first.seconds:
         return None
     workers = evidence.count_setting("dataloader_num_workers", "num_workers")
@@ -49,8 +49,8 @@ def epoch_start(evidence: Evidence) -> Finding | None:
         title=f"Epoch starts: {duration(mean)} of waiting for the first batch of each pass"
         + (", workers started anew" if started_anew else ""),
         evidence=lines,
-        advice=_advice(started_anew, bool(workers is not None and workers[1])),
-        lost_fraction=evidence.of_wall(beyond),
+        advice=_workers_advice(started_anew, bool(workers is not None and workers[1])),
+        lost_fraction=evidence.wall_part(beyond),
         culprit="data",
     )
 
@@ -61,7 +61,7 @@ def _typical_wait(evidence: Evidence) -> float:
     return stats.seconds.settled().quantiles.at(0.5)[0] if stats is not None else 0.0
 
 
-def _advice(started_anew: bool, has_workers: bool) -> str:
+def _workers_advice(started_anew: bool, has_workers: bool) -> str:
     if started_anew:
         return (
             "Keep the workers: DataLoader(persistent_workers=True), HF dataloader_persistent_workers=True, with one"

@@ -13,8 +13,8 @@ from monitor.units import duration, plural, share
 MIN_CRITICAL_CLOCK_LOSS = 0.5  # of the clock: the GPU does half of its work
 MIN_CRITICAL_SLOWDOWN = 0.5  # steps take half as long again
 MIN_THROTTLE_SHARE = 0.01  # of the time; what took less and is over is information, not worth a warning
-SHOWN = 4  # throttle events shown one by one
-SHOWN_STEPS = 20
+MAX_EVENTS = 4  # throttle events shown one by one
+MAX_STEPS = 20
 
 # A slower GPU makes computing take longer, whatever the program does. A remark on a clock that hardly costs anything,
 # or that is the same since the start, explains no more than it costs.
@@ -27,7 +27,7 @@ SLOWER_STEPS = (
 @rule("thermal-throttle", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
 def thermal_throttle(evidence: GpuEvidence) -> Finding | None:
     """Find clocks lowered by heat."""
-    return _throttled(
+    return _throttle_finding(
         evidence,
         "thermal-throttle",
         "limited by heat",
@@ -40,7 +40,7 @@ def thermal_throttle(evidence: GpuEvidence) -> Finding | None:
 @rule("power-brake", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
 def power_brake(evidence: GpuEvidence) -> Finding | None:
     """Find clocks lowered by the machine's power supply."""
-    return _throttled(
+    return _throttle_finding(
         evidence,
         "power-brake",
         "limited by the power brake",
@@ -52,7 +52,7 @@ def power_brake(evidence: GpuEvidence) -> Finding | None:
 @rule("hw-slowdown", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
 def hw_slowdown(evidence: GpuEvidence) -> Finding | None:
     """Find clocks cut by the board without a more specific reason."""
-    return _throttled(
+    return _throttle_finding(
         evidence,
         "hw-slowdown",
         "limited by hardware slowdown",
@@ -64,7 +64,7 @@ def hw_slowdown(evidence: GpuEvidence) -> Finding | None:
 @rule("power-capped", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
 def power_capped(evidence: GpuEvidence) -> Finding | None:
     """Find clocks lowered by the power limit beyond what is normal on a busy GPU. Information: limits do this."""
-    return _throttled(
+    return _throttle_finding(
         evidence,
         "power-capped",
         "limited by power",
@@ -77,12 +77,12 @@ def power_capped(evidence: GpuEvidence) -> Finding | None:
 @rule("low-clocks", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
 def low_clocks(evidence: GpuEvidence) -> Finding | None:
     """Find full load at a low clock without a reason that requires it: locked clocks, most often."""
-    rows = evidence.of("low-clocks")
+    rows = evidence.events_of("low-clocks")
     by_hand = all(gpu_lines.set_by_hand(row.bits) for row in rows)
     unknown = 0
     for row in rows:
         unknown |= gpu_lines.unknown_bits(row.bits)
-    finding = _throttled(
+    finding = _throttle_finding(
         evidence,
         "low-clocks",
         "low, as application clocks are set" if by_hand else "low, throttle reason unavailable",
@@ -93,7 +93,7 @@ def low_clocks(evidence: GpuEvidence) -> Finding | None:
     return finding
 
 
-def _throttled(
+def _throttle_finding(
     evidence: GpuEvidence,
     code: str,
     what: str,
@@ -107,7 +107,7 @@ def _throttled(
         what: completes "clock ...".
         line: makes one more line of evidence from a `GpuWatch`, or "" for none.
     """
-    rows = evidence.of(code)
+    rows = evidence.events_of(code)
     if not rows:
         return None
     worst = rows[0]
@@ -115,9 +115,9 @@ def _throttled(
     gpus = open_gpus or {row.uuid for row in rows}
     words = ", ".join(part for part in (worst.clock_words(), worst.steps_words()) if part)
     name = f"GPU {worst.index} clock" if len(gpus) == 1 else f"{len(gpus)} GPUs: clock"
-    lines = [_event_line(evidence, row) for row in rows[:SHOWN]]
-    if len(rows) > SHOWN:
-        lines.append(f"{plural(len(rows) - SHOWN, 'more event', 'more events')}")
+    lines = [_event_line(evidence, row) for row in rows[:MAX_EVENTS]]
+    if len(rows) > MAX_EVENTS:
+        lines.append(f"{plural(len(rows) - MAX_EVENTS, 'more event', 'more events')}")
     if line is not None:
         affected = {row.uuid for row in rows}
         lines += [text for watch in evidence.watches() if watch.uuid in affected and (text := line(watch))]
@@ -129,7 +129,7 @@ def _throttled(
         evidence=lines,
         advice=advice,
         lost_fraction=lost_fraction(evidence, rows),
-        steps=[] if first is None or last is None else list(range(first, last + 1)[:SHOWN_STEPS]),
+        steps=[] if first is None or last is None else list(range(first, last + 1)[:MAX_STEPS]),
         over=not open_gpus,  # it may return: until then the remaining steps gain nothing
     )
 
@@ -255,7 +255,7 @@ def _errors(watch: GpuWatch) -> tuple[list[str], bool]:
 @rule("pcie-downtrained", Family.GPU, on_gpus=True)
 def pcie_downtrained(evidence: GpuEvidence) -> Finding | None:
     """Find links to the host that are slower than GPU and slot allow, even under load."""
-    rows = evidence.of("pcie-downtrained")
+    rows = evidence.events_of("pcie-downtrained")
     if not rows:
         return None
     affected = {row.uuid for row in rows}
@@ -269,7 +269,7 @@ def pcie_downtrained(evidence: GpuEvidence) -> Finding | None:
         code="pcie-downtrained",
         severity=severity(evidence, rows) if is_bad and is_open else "info",
         title=f"GPU {rows[0].index} PCIe link below its maximum{'' if is_open else ' (over)'}: {rows[0].detail}",
-        evidence=[f"GPU {row.index}: {row.detail}, under load" for row in rows[:SHOWN]],
+        evidence=[f"GPU {row.index}: {row.detail}, under load" for row in rows[:MAX_EVENTS]],
         advice="It matters where much is copied (data, offloading, all-reduce without NVLink). Reseat the GPU, check"
         " the slot's wiring and the BIOS; risers and bifurcated slots halve the link.",
     )
@@ -281,7 +281,7 @@ def gpu_shared(evidence: GpuEvidence) -> Finding | None:
     """Find processes of others that hold memory of the run's GPUs and take their share of the time."""
     # What has ended before the first step, as a run before this one, has slowed down none.
     since = evidence.first_step
-    rows = [row for row in evidence.of("gpu-shared") if since is None or row.end is None or row.end > since]
+    rows = [row for row in evidence.events_of("gpu-shared") if since is None or row.end is None or row.end > since]
     if not rows:
         return None
     return Finding(
@@ -289,7 +289,7 @@ def gpu_shared(evidence: GpuEvidence) -> Finding | None:
         severity=severity(evidence, rows),
         title=f"GPU {rows[0].index} shared with other processes{'' if rows[0].end is None else ' (over)'}:"
         f" {rows[0].detail}",
-        evidence=[f"GPU {row.index}: {row.detail}, for {duration(row.seconds)}" for row in rows[:SHOWN]],
+        evidence=[f"GPU {row.index}: {row.detail}, for {duration(row.seconds)}" for row in rows[:MAX_EVENTS]],
         advice="Their kernels and yours take turns. Find the owner (nvidia-smi, ps -o user= -p PID), or choose a free"
         " GPU with CUDA_VISIBLE_DEVICES.",
     )

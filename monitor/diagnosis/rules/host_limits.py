@@ -15,10 +15,10 @@ from monitor.units import duration, percent, plural, share, size
 from trainhooks.protocol.calls import COPIES
 from trainhooks.protocol.events import Host
 
-MIN_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
+MIN_WARNING_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
 MIN_INFO_READINGS = 10  # before any finding
 # Of the time in which the training's threads could run: waiting for a core this much makes it take a quarter longer.
-MIN_WAIT_SHARE = 0.20
+MIN_CORE_WAIT = 0.20
 MIN_WARNING_WAIT_SHARE = 0.50  # likewise, over all readings: steps take twice as long
 MIN_WAITED = 0.20  # seconds of waiting per second; threads that hardly run lose little by waiting
 MIN_OTHERS_PERCENT = 25.0  # of the machine that others use then; with less, its own threads wait for each other
@@ -47,14 +47,14 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
 def _quota(evidence: Evidence) -> Finding | None:
     """Find a container's CPU limit that the training uses in full and that stops its threads."""
     readings = [row for row in _readings(evidence) if row.cpu_limit and row.cpu_throttled is not None]
-    if not evidence.enough() or len(readings) < MIN_READINGS:
+    if not evidence.has_steps() or len(readings) < MIN_WARNING_READINGS:
         return None
     limit = readings[-1].cpu_limit or 0.0
     used = median((row.tree_cpu or 0.0) / 100.0 for row in readings)
     throttled = median(row.cpu_throttled or 0.0 for row in readings)
     if used < MIN_QUOTA_SHARE * limit or throttled < MIN_THROTTLED:
         return None
-    if (hardware.busy(evidence) or 0.0) >= MAX_GPU_BUSY:
+    if (hardware.busy_share(evidence) or 0.0) >= MAX_GPU_BUSY:
         return None
     return Finding(
         code="cpu-starved",
@@ -69,7 +69,7 @@ def _quota(evidence: Evidence) -> Finding | None:
 def _neighbors(evidence: Evidence) -> Finding | None:
     """Find other programs that hold the cores."""
     readings, cores = _readings(evidence), evidence.report.host.cores
-    if not evidence.enough() or len(readings) < MIN_INFO_READINGS or not cores:
+    if not evidence.has_steps() or len(readings) < MIN_INFO_READINGS or not cores:
         return None
     starved = [row for row in readings if _is_crowded(row, cores)]
     if len(starved) < MIN_READINGS_SHARE * len(readings):
@@ -85,7 +85,7 @@ def _neighbors(evidence: Evidence) -> Finding | None:
     stolen = sum(row.cpu_stolen or 0.0 for row in readings) / len(readings)
     if stolen >= MIN_STEAL_PERCENT:
         lines.append(f"{percent(stolen)} of CPU time went to other virtual machines (steal)")
-    is_warning = len(readings) >= MIN_READINGS and (waited is None or waited >= MIN_WARNING_WAIT_SHARE)
+    is_warning = len(readings) >= MIN_WARNING_READINGS and (waited is None or waited >= MIN_WARNING_WAIT_SHARE)
     return Finding(
         code="cpu-starved",
         severity="warning" if is_warning else "info",
@@ -93,11 +93,11 @@ def _neighbors(evidence: Evidence) -> Finding | None:
         f" {percent(100 - 100 * others / used)} of used CPU time",
         evidence=lines,
         advice="Check who it is (top, by CPU). Timings of this run say more about the neighbors than about its code.",
-        lost_fraction=None if waited is None else waited * evidence.of_wall(evidence.report.wall.steps),
+        lost_fraction=None if waited is None else waited * evidence.wall_part(evidence.report.wall.steps),
     )
 
 
-def crowded(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | None:
+def crowd_line(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | None:
     """Return a line that says that other programs held the cores; None where they did not.
 
     Args:
@@ -112,13 +112,13 @@ def crowded(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | N
     return f"possible cause: other programs held the cores in {count} of {len(readings)} host readings"
 
 
-def crowded_then(evidence: Evidence, moments: list[float]) -> str | None:
+def crowded_at(evidence: Evidence, moments: list[float]) -> str | None:
     """Return a line that says that others held the cores at most of these moments; None where not, or unknown."""
     readings, cores = _readings(evidence), evidence.report.host.cores
     if not readings or not cores:
         return None
     readings.sort(key=lambda row: row.t)
-    known = [near for t in moments if (near := _near(readings, t)) is not None]
+    known = [near for t in moments if (near := _nearest(readings, t)) is not None]
     held = sum(_is_crowded(row, cores) for row in known)
     if not known or len(known) < MIN_READINGS_SHARE * len(moments) or held < MIN_READINGS_SHARE * len(known):
         return None
@@ -138,7 +138,7 @@ def contention_slowdown(evidence: Evidence) -> float | None:
     if third < MIN_THIRD_READINGS:  # others who leave make no late step longer
         middle, cores = (first + last) / 2, evidence.report.host.cores or 1
         stay = any(row.t >= middle and _is_crowded(row, cores) for row in readings)
-        return None if stay and crowded(evidence) else 1.0
+        return None if stay and crowd_line(evidence) else 1.0
     if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the newest readings are kept: the beginning is unknown
     early, late = (median(map(_lost_share, part)) for part in (readings[:third], readings[-third:]))
@@ -149,7 +149,7 @@ def _readings(evidence: Evidence) -> list[Host]:
     return [row for row in evidence.state.host if row.cpu is not None and row.tree_cpu is not None]
 
 
-def _near(readings: list[Host], t: float) -> Host | None:
+def _nearest(readings: list[Host], t: float) -> Host | None:
     """Return the reading that describes this moment, of readings in order: each view asks for hundreds of moments."""
     at = bisect(readings, t, key=lambda row: row.t)
     nearest = min(readings[max(0, at - 1) : at + 1], key=lambda row: abs(row.t - t))
@@ -182,7 +182,7 @@ def _is_crowded(reading: Host, cores: int) -> bool:
         return True
     if reading.tree_waiting is None:
         return (reading.cpu or 0.0) >= MIN_CPU_PERCENT and _others_percent(reading, cores) >= MIN_LARGER_PERCENT
-    if reading.tree_waiting < MIN_WAIT_SHARE or _others_percent(reading, cores) < MIN_OTHERS_PERCENT:
+    if reading.tree_waiting < MIN_CORE_WAIT or _others_percent(reading, cores) < MIN_OTHERS_PERCENT:
         return False
     ran = (reading.tree_cpu or 0.0) / 100.0  # seconds per second, over all threads
     return ran * reading.tree_waiting >= MIN_WAITED * (1.0 - reading.tree_waiting)
@@ -224,7 +224,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     startup = (evidence.report.wall.startup or 0.0) - imports + first_wait if loading > cpus else 0.0
     total = data.mean * data.count if data is not None else 0.0
     part = data.share * data.recurring / total if data is not None and total else 0.0
-    waits = evidence.enough() and part >= MIN_DATA_SHARE
+    waits = evidence.has_steps() and part >= MIN_DATA_SHARE
     crowds = _crowds_itself(evidence)
     if not waits and not crowds and startup < MIN_STARTUP_SECONDS:
         return None
@@ -237,7 +237,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     else:
         line = f"{duration(startup)} so far without a first step, imports apart"
     # In a long run a slow start does not matter.
-    is_warning = waits or crowds or not evidence.enough() or evidence.of_wall(startup) >= MIN_STARTUP_SHARE
+    is_warning = waits or crowds or not evidence.has_steps() or evidence.wall_part(startup) >= MIN_STARTUP_SHARE
     return Finding(
         code="oversubscribed",
         severity="warning" if is_warning else "info",
@@ -245,7 +245,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
         evidence=[f"{cpus} usable cores", line],
         advice=(f"Set num_workers={max(1, cpus // 2)} to {cpus}" if loading else f"Start at most {cpus}")
         + ": more workers take the cores from each other and delay the start.",
-        lost_fraction=evidence.of_wall(startup) if not waits and not crowds else None,
+        lost_fraction=evidence.wall_part(startup) if not waits and not crowds else None,
         over=not waits and not crowds and evidence.steps > 0,
     )
 
@@ -256,7 +256,9 @@ def _crowds_itself(evidence: Evidence) -> bool:
     Where a GPU computes, what comes late is data, and that is a condition of its own.
     """
     readings, cores = _readings(evidence), evidence.report.host.cores
-    if not evidence.enough() or hardware.place(evidence) != "cpu" or len(readings) < MIN_INFO_READINGS or not cores:
+    if not evidence.has_steps() or len(readings) < MIN_INFO_READINGS or not cores:
+        return False
+    if hardware.model_device(evidence) != "cpu":
         return False
     full = [
         row
@@ -269,14 +271,14 @@ def _crowds_itself(evidence: Evidence) -> bool:
 def _too_many_threads(evidence: Evidence) -> Finding | None:
     """Find more compute threads than cores in a run whose cores are full or whose threads wait for them."""
     threads, cpus = evidence.facts.torch.threads, evidence.facts.cpus
-    if threads is None or cpus is None or not evidence.enough():
+    if threads is None or cpus is None or not evidence.has_steps():
         return None
     ranks = _local_ranks(evidence)
     if threads * ranks <= cpus or threads * ranks < MIN_THREADS_RATIO * cpus:
         return None
     busy, waiting = evidence.host_values("cpu"), evidence.host_values("tree_waiting")
-    waits = len(waiting) >= MIN_READINGS and median(waiting) >= MIN_THREADS_WAIT_SHARE
-    if len(busy) < MIN_READINGS or (median(busy) < MIN_CPU_PERCENT and not waits):
+    waits = len(waiting) >= MIN_WARNING_READINGS and median(waiting) >= MIN_THREADS_WAIT_SHARE
+    if len(busy) < MIN_WARNING_READINGS or (median(busy) < MIN_CPU_PERCENT and not waits):
         return None
     full = ", all busy" if median(busy) >= MIN_CPU_PERCENT else ""
     lines = [
@@ -309,8 +311,8 @@ MIN_SWAP_IN = 8 * 2**20  # bytes per second, in most readings: 2,000 times a sec
 def swap(evidence: Evidence) -> Finding | None:
     """Find memory that goes to the swap while the training runs."""
     used, back = evidence.host_values("swap_used"), evidence.host_values("swap_in")
-    grown = used[-1] - used[0] if len(used) >= MIN_READINGS else 0
-    read = median(back) if len(back) >= MIN_READINGS else 0.0
+    grown = used[-1] - used[0] if len(used) >= MIN_WARNING_READINGS else 0
+    read = median(back) if len(back) >= MIN_WARNING_READINGS else 0.0
     # Pages that nobody needs go to the swap beside a large page cache: that costs no time.
     costs = any(back) or any(evidence.host_values("pressure_memory"))
     if not used or not (read >= MIN_SWAP_IN or (grown >= MIN_SWAP_GROWTH and costs)):
@@ -361,7 +363,7 @@ HOST_IS_BUSY = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved"
 def pageable_copies(evidence: Evidence) -> Finding | None:
     """Find batches copied to the GPU from memory that is not pinned, while the host waits."""
     device = evidence.device
-    if device is None or not evidence.enough() or offload(evidence) is not None:
+    if device is None or not evidence.has_steps() or offload(evidence) is not None:
         return None
     by_batch, by_samples = _by_batch(evidence), _by_stack_samples(evidence, device)
     part = min(1.0, max(by_batch[0], by_samples[0]))
@@ -385,7 +387,7 @@ def _by_batch(evidence: Evidence) -> tuple[float, list[str]]:
     batch, seconds = evidence.facts.batch, evidence.step_seconds
     if batch.bytes is None or batch.pinned is not False or not seconds:
         return 0.0, []
-    part = batch.bytes / PAGEABLE_RATE * hardware.batches_a_step(evidence) / seconds
+    part = batch.bytes / PAGEABLE_RATE * hardware.batches_per_step(evidence) / seconds
     copy = f"{share(min(1.0, part))} of a step to copy at {PAGEABLE_RATE / 1e9:g} GB/s"
     return part, [f"batch of {size(batch.bytes)} in pageable memory: {copy}"]
 
@@ -414,7 +416,7 @@ def _by_stack_samples(evidence: Evidence, device: Device) -> tuple[float, list[s
 def offload(evidence: Evidence) -> Finding | None:
     """Find steps that move much data to the GPU and back: weights, activations or optimizer states on the host."""
     device = evidence.device
-    if device is None or not evidence.enough():
+    if device is None or not evidence.has_steps():
         return None
     into, back = device.pcie_rx, device.pcie_tx
     if into is None or back is None or min(into, back) < max(MIN_TRAFFIC, MIN_BOTH_WAYS_SHARE * max(into, back)):
@@ -422,7 +424,7 @@ def offload(evidence: Evidence) -> Finding | None:
     samples = calls_seen(evidence.state.main.samples.by_phase(), COPIES)
     lines = [f"{into / 1e9:.1f} GB/s to the GPU and {back / 1e9:.1f} GB/s back, over the whole time"]
     lines += [f"{share(samples.share)} of stack samples in copies, most at {place}" for place in samples.places[:1]]
-    idle = evidence.idle_most
+    idle = evidence.max_idle
     return Finding(
         code="offload",
         severity="warning" if idle is not None and idle >= MIN_COPY_SHARE else "info",
@@ -440,7 +442,7 @@ def _sm_line(device: Device) -> list[str]:
 
 def _link_rate(evidence: Evidence) -> float | None:
     """Return the bytes per second that the slowest PCIe link of the run's GPUs carries in practice."""
-    watches = [evidence.state.throttles.gpus.get(card.uuid) for card in hardware.cards(evidence)]
+    watches = [evidence.state.throttles.gpus.get(card.uuid) for card in hardware.gpus(evidence)]
     links = [watch.link for watch in watches if watch is not None]
     rates = [LANE_RATE[gen] * (link.lanes_max or 16) for link in links if (gen := link.generation_max) in LANE_RATE]
     return min(rates, default=None)

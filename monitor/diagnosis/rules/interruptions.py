@@ -89,13 +89,13 @@ def _interruption(
     sampled = sampled_seconds(evidence, what)
     wall = evidence.report.wall
     late = sum(wall.afterwards.get(name, 0.0) for name in activities)  # after the last step
-    seconds = evidence.named(*activities) + sampled + late
+    seconds = evidence.named_seconds(*activities) + sampled + late
     part = seconds / (wall.stepping + late) if wall.stepping else 0.0
-    if not evidence.enough() or part < min_share:
+    if not evidence.has_steps() or part < min_share:
         return None
     often = sampled or sum(span.name in activities for span in evidence.state.main.marks) >= MIN_TIMES
     often = often or any(row.name in activities and row.count >= MIN_TIMES for row in evidence.report.phases)
-    if not often and evidence.of_wall(seconds) < min_share:
+    if not often and evidence.wall_part(seconds) < min_share:
         return None
     if sampled:
         lines = [f"about {duration(seconds)} in {what}, by stack samples"]
@@ -111,8 +111,8 @@ def _interruption(
         title=f"{name}: {'about ' if sampled else ''}{share(part)} of the time {SINCE}",
         evidence=lines,
         advice=advice,
-        lost_fraction=evidence.of_wall(seconds),
-        once_fraction=evidence.of_wall(late),
+        lost_fraction=evidence.wall_part(seconds),
+        once_fraction=evidence.wall_part(late),
     )
 
 
@@ -128,13 +128,13 @@ MIN_WARNING_COLLECTION_SHARE = 0.10
 )
 def garbage_collection(evidence: Evidence) -> Finding | None:
     """Find collections of all Python objects that take much of the time."""
-    if not evidence.enough() or evidence.host_only:
+    if not evidence.has_steps() or evidence.host_only:
         return None
     found = evidence.facts.collections
     called = sampled_seconds(evidence, COLLECTION)
     seconds = max(called, found.seconds)
     # A GPU that has work queued does not wait for a collection.
-    part = min(1.0 if evidence.device is None else evidence.idle_most or 0.0, evidence.of_loop(seconds))
+    part = min(1.0 if evidence.device is None else evidence.max_idle or 0.0, evidence.loop_part(seconds))
     if part < MIN_COLLECTION_SHARE:
         return None
     lines = [f"about {duration(seconds)} in collections of all objects"]
@@ -161,7 +161,7 @@ COLLECTED_BY_ITSELF = (
 )
 
 
-MIN_READINGS = 30  # of the host, one a second
+MIN_DISK_READINGS = 30  # of the host, one a second
 # Percent of the time in which some task waited for I/O; a busy disk that keeps up is below ten.
 MIN_PRESSURE_PERCENT = 40.0
 MIN_DISK_RATE = 4.0  # MiB per second that the training reads and writes: it is not some other program that waits
@@ -172,7 +172,7 @@ def disk_slow(evidence: Evidence) -> Finding | None:
     """Find data or checkpoints that wait for a disk which the training itself keeps busy."""
     cause = input_bound(evidence) or checkpoint_stall(evidence)
     readings = [row for row in evidence.state.host if row.pressure_io is not None]
-    if cause is None or len(readings) < MIN_READINGS:
+    if cause is None or len(readings) < MIN_DISK_READINGS:
         return None
     waited = median(row.pressure_io or 0.0 for row in readings)
     read = median(row.tree_read or 0.0 for row in readings)

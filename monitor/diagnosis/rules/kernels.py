@@ -7,7 +7,7 @@ from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
 from monitor.model.compute.flops import flops_a_token, model_of
 from monitor.model.compute.peaks import Peak
-from monitor.model.operations import operations
+from monitor.model.operations import read_operations
 from monitor.model.report import Finding
 from monitor.units import duration, share, size
 
@@ -27,13 +27,13 @@ MAX_WRITTEN_SHARE = 0.90  # there are matrix products, a loss and an optimizer b
 @rule("slow-attention", Family.MODEL)
 def slow_attention(evidence: Evidence) -> Finding | None:
     """Find attention that writes out its score matrix, where that is a large part of the work."""
-    return _eager(evidence) or _written_out(evidence)
+    return _eager_attention(evidence) or _written_attention(evidence)
 
 
-def _eager(evidence: Evidence) -> Finding | None:
+def _eager_attention(evidence: Evidence) -> Finding | None:
     """Find it by a library's setting."""
     facts, length = evidence.facts.model, typical_length(evidence)
-    if facts.attention != "eager" or length is None or not evidence.enough():
+    if facts.attention != "eager" or length is None or not evidence.has_steps():
         return None
     model = model_of(facts)
     total, linear = flops_a_token(model, length), flops_a_token(model, 1.0)
@@ -45,18 +45,18 @@ def _eager(evidence: Evidence) -> Finding | None:
         title=f"Slow attention: eager implementation, {share(1 - linear / total)} of the operations",
         evidence=[
             f"typical sequence length {length:,.0f}; {model.layers} layers of width {model.attention_width:,}",
-            f"forward and backward {share(evidence.of_wall(hardware.computing(evidence)))} of wall time",
+            f"forward and backward {share(evidence.wall_part(hardware.computing_seconds(evidence)))} of wall time",
         ],
         advice='Use from_pretrained(..., attn_implementation="sdpa"): the score matrix is then never written to'
         " memory.",
     )
 
 
-def _written_out(evidence: Evidence) -> Finding | None:
+def _written_attention(evidence: Evidence) -> Finding | None:
     """Find it written by hand: matrix products and a softmax, whose score matrix goes through GPU memory."""
     found, device = evidence.facts.ops.attention_written_out, evidence.device
-    seconds, calls = evidence.step_seconds, hardware.calls_a_step(evidence)
-    if not found.count or device is None or not evidence.enough() or not seconds:
+    seconds, calls = evidence.step_seconds, hardware.calls_per_step(evidence)
+    if not found.count or device is None or not evidence.has_steps() or not seconds:
         return None
     part = min(MAX_WRITTEN_SHARE, SCORE_PASSES * found.bytes * calls / _memory_rate(evidence) / seconds)
     if part < MIN_WRITTEN_SHARE or device.bound in ("host", "data"):
@@ -78,7 +78,7 @@ def _written_out(evidence: Evidence) -> Finding | None:
 
 
 def _memory_rate(evidence: Evidence) -> float:
-    names = {(card.name or "").lower() for card in hardware.cards(evidence)}
+    names = {(card.name or "").lower() for card in hardware.gpus(evidence)}
     return max((rate for model, rate in MEMORY_RATES if any(model in name for name in names)), default=MEMORY_RATE)
 
 
@@ -101,9 +101,9 @@ FUSED_ON_CPU = (2, 4)  # torch's version from which these are fused on the CPU, 
 def unfused_optimizer(evidence: Evidence) -> Finding | None:
     """Find an optimizer that takes much of the step and updates one parameter after the other."""
     row, facts = evidence.phase("optimizer"), evidence.facts.optimizer
-    if row is None or not evidence.enough() or row.share < MIN_OPTIMIZER_SHARE or evidence.host_only:
+    if row is None or not evidence.has_steps() or row.share < MIN_OPTIMIZER_SHARE or evidence.host_only:
         return None
-    where, kind, tensors = hardware.place(evidence), facts.kind, facts.tensors
+    where, kind, tensors = hardware.model_device(evidence), facts.kind, facts.tensors
     if where not in ("cuda", "cpu") or kind not in HAS_FUSED or tensors is None:
         return None
     if not is_one_by_one(evidence) or tensors < MIN_TENSORS:
@@ -119,7 +119,7 @@ def unfused_optimizer(evidence: Evidence) -> Finding | None:
             f"optimizer {duration(row.mean)} per step",
         ],
         advice=f"Use {fused_setting(evidence, kind)}.",
-        lost_fraction=evidence.of_wall(row.recurring),
+        lost_fraction=evidence.wall_part(row.recurring),
     )
 
 
@@ -128,7 +128,7 @@ def is_one_by_one(evidence: Evidence) -> bool:
     facts = evidence.facts.optimizer
     if facts.fused is None or facts.fused is True or facts.foreach is True:
         return False
-    if hardware.place(evidence) == "cpu":
+    if hardware.model_device(evidence) == "cpu":
         return _torch_version(evidence) >= FUSED_ON_CPU
     return facts.foreach is False or facts.fused is False
 
@@ -160,7 +160,7 @@ def misaligned_shapes(evidence: Evidence) -> Finding | None:
     """Find matrix products whose sizes do not fit tensor cores."""
     found, device = evidence.facts.ops.misaligned, evidence.device
     part = found.share
-    if device is None or not evidence.enough() or part < MIN_MISALIGNED_SHARE:
+    if device is None or not evidence.has_steps() or part < MIN_MISALIGNED_SHARE:
         return None
     is_warning = part >= MIN_WARNING_MISALIGNED_SHARE and device.bound != "host"
     return Finding(
@@ -182,7 +182,7 @@ def misaligned_shapes(evidence: Evidence) -> Finding | None:
 def channels_last(evidence: Evidence) -> Finding | None:
     """Find convolutions in 16 bits on images in channels-first layout."""
     conv, device = evidence.facts.ops.conv, evidence.device
-    if device is None or not evidence.enough() or conv.share < MIN_CONV_SHARE or conv.channels_last != 0:
+    if device is None or not evidence.has_steps() or conv.share < MIN_CONV_SHARE or conv.channels_last != 0:
         return None
     by_dtype = evidence.facts.ops.flops_by_dtype
     total, half = sum(by_dtype.values()), sum(by_dtype.get(name, 0.0) for name in SIXTEEN_BITS)
@@ -203,7 +203,7 @@ def channels_last(evidence: Evidence) -> Finding | None:
 @rule("deterministic-mode", Family.MODEL)
 def deterministic_mode(evidence: Evidence) -> Finding | None:
     """Find torch restricted to deterministic algorithms, some of which are slower. Information."""
-    if evidence.device is None or not evidence.enough() or not evidence.facts.torch.deterministic:
+    if evidence.device is None or not evidence.has_steps() or not evidence.facts.torch.deterministic:
         return None
     return Finding(
         code="deterministic-mode",
@@ -218,7 +218,7 @@ def deterministic_mode(evidence: Evidence) -> Finding | None:
 # The number format of matrix products, compared with those of this GPU.
 
 # Of the time, in which the GPU runs something: below, the step waits for something else than matrix products.
-MIN_BUSY = 0.50
+MIN_COMPUTING = 0.50
 MIN_PEAK_RATIO = 1.5  # times the peak; 10% or 20% is lost to other kernels
 MIN_PRECISION_GAIN = 0.15  # of the time, at most
 MAX_TENSOR_ACTIVE = 0.05  # of the time that tensor cores are active: exact fp32 never uses them
@@ -230,8 +230,8 @@ MIN_CONV_TF32_SHARE = 0.5  # of the operations in convolutions: their own settin
 
 def _busy_peak(evidence: Evidence) -> tuple[str, Peak, float] | None:
     """Return the GPU's name, its peak and its computing share; None where one is unknown or the GPU mostly waits."""
-    known, busy = hardware.peak(evidence), hardware.computing_share(evidence)
-    if known is None or busy is None or not evidence.enough() or busy < MIN_BUSY:
+    known, busy = hardware.gpu_peak(evidence), hardware.computing_share(evidence)
+    if known is None or busy is None or not evidence.has_steps() or busy < MIN_COMPUTING:
         return None
     return *known, busy
 
@@ -243,7 +243,7 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
     if known is None:
         return None
     name, peak, busy = known
-    if not hardware.full_precision(evidence) or hardware.tf32(evidence) is not False or _uses_tensor_cores(evidence):
+    if not hardware.is_fp32(evidence) or hardware.allows_tf32(evidence) is not False or _uses_tensor_cores(evidence):
         return None
     if peak.fp32 is None or peak.tf32 is None or not _has_tf32(peak) or _convolves_in_tf32(evidence):
         return None  # GeForce: the same peak; before Ampere there is no TF32
@@ -291,10 +291,10 @@ def _product_share(evidence: Evidence, busy: float, tflops: float) -> float:
 
     A network on graphs, or one that is solved for a differential equation, hardly has any.
     """
-    ops, seconds = operations(evidence.facts), evidence.step_seconds
+    ops, seconds = read_operations(evidence.facts), evidence.step_seconds
     if ops is None or ops.unknown or not ops.flops or not seconds:
         return busy
-    return min(busy, ops.flops * hardware.calls_a_step(evidence) / (REACHED_PEAK_SHARE * tflops * 1e12) / seconds)
+    return min(busy, ops.flops * hardware.calls_per_step(evidence) / (REACHED_PEAK_SHARE * tflops * 1e12) / seconds)
 
 
 @rule("no-mixed-precision", Family.MODEL)
@@ -304,12 +304,12 @@ def no_mixed_precision(evidence: Evidence) -> Finding | None:
     if known is None:
         return None
     name, peak, busy = known
-    allowed = _convolves_in_tf32(evidence) or hardware.tf32(evidence)
+    allowed = _convolves_in_tf32(evidence) or hardware.allows_tf32(evidence)
     if not allowed and _uses_tensor_cores(evidence):
         return None
     now = peak.tflops("tf32" if allowed else "fp32")
     half = peak.bf16 or peak.fp16
-    if not hardware.full_precision(evidence) or allowed is None or not now or not half or half < MIN_PEAK_RATIO * now:
+    if not hardware.is_fp32(evidence) or allowed is None or not now or not half or half < MIN_PEAK_RATIO * now:
         return None
     lost = _product_share(evidence, busy, now) * (1 - now / half)
     if lost < MIN_PRECISION_GAIN:
@@ -342,7 +342,7 @@ def _mixed_advice(evidence: Evidence, dtype: str) -> str:
 
 # A part of a model may be in float64 on purpose: a loss, a solver. All of it is rarely meant.
 MIN_DOUBLE_SHARE = 0.9
-MIN_COMPUTING_SHARE = 0.3  # of the time since the first step: less to compute gains less than a sixth
+MIN_DOUBLE_COMPUTING = 0.3  # of the time since the first step: less to compute gains less than a sixth
 DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 as float32
 
 
@@ -351,11 +351,11 @@ def double_precision(evidence: Evidence) -> Finding | None:
     """Find a model that is trained in float64."""
     dtypes = evidence.facts.optimizer.dtypes
     double, total = dtypes.get("float64", 0), sum(dtypes.values())
-    seconds = hardware.computing(evidence) + evidence.named("optimizer")
-    if total <= 0 or double < MIN_DOUBLE_SHARE * total or not evidence.enough():
+    seconds = hardware.computing_seconds(evidence) + evidence.named_seconds("optimizer")
+    if total <= 0 or double < MIN_DOUBLE_SHARE * total or not evidence.has_steps():
         return None
-    on_cpu = hardware.place(evidence) == "cpu"
-    if on_cpu and evidence.of_loop(seconds) < MIN_COMPUTING_SHARE:
+    on_cpu = hardware.model_device(evidence) == "cpu"
+    if on_cpu and evidence.loop_part(seconds) < MIN_DOUBLE_COMPUTING:
         return None
     is_meant = evidence.facts.torch.default_dtype == "torch.float64"
     lines = [f"{share(double / total)} of {total:,} trained parameters are float64"]
@@ -367,5 +367,5 @@ def double_precision(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Train in float32: convert the data instead of the model, by torch.from_numpy(x).float(). NumPy makes"
         " float64 by default.",
-        lost_fraction=evidence.of_wall(seconds) * DOUBLE_GAIN if on_cpu else None,
+        lost_fraction=evidence.wall_part(seconds) * DOUBLE_GAIN if on_cpu else None,
     )

@@ -16,7 +16,7 @@ MIN_REWARDS = 50  # logged values; a policy that never earns may need some tens 
 MIN_LOSSES = 30  # logged values; a loss that learns differs in the third digit long before
 MIN_DIGITS = 4  # of a printed loss; in the third digit it differs within tens of values, if it learns
 # Of steps that take long fewer values show as much: ten in five minutes differ, if anything is learned.
-MIN_LONG_VALUES, MIN_LONG_SECONDS = 10, 300.0
+MIN_LONG_VALUES, MIN_LONG_RUN = 10, 300.0
 SAME = 1e-9  # of its size: rounding of a constant
 MIN_NONFINITE_SHARE = 0.01  # of the values of a loss that is not the trained one
 # The training's own loss. Others may be constant, grow or end by nature: a validation's, a discriminator's, a part.
@@ -25,7 +25,7 @@ BEST = re.compile(r"(?:^|[/_. ])(?:best|min|lowest)(?:[/_. ]|$)", re.IGNORECASE)
 COMPONENT = re.compile(r"(?:^|/)rewards?/[^/]+", re.IGNORECASE)  # one of several reward functions
 
 
-def _metrics(evidence: Evidence, wanted: Callable[[str], bool]) -> Iterator[tuple[str, MetricRow]]:
+def _metric_rows(evidence: Evidence, wanted: Callable[[str], bool]) -> Iterator[tuple[str, MetricRow]]:
     for name, row in evidence.report.metrics.items():
         if wanted(name):
             yield name, row
@@ -34,7 +34,7 @@ def _metrics(evidence: Evidence, wanted: Callable[[str], bool]) -> Iterator[tupl
 @rule("nonfinite-loss", Family.LEARNING)
 def nonfinite_loss(evidence: Evidence) -> Finding | None:
     """Find a loss that is, or was, not a finite number."""
-    rows = [(name, row) for name, row in _metrics(evidence, is_loss) if row.nonfinite and not BEST.search(name)]
+    rows = [(name, row) for name, row in _metric_rows(evidence, is_loss) if row.nonfinite and not BEST.search(name)]
     trained = [pair for pair in rows if MAIN_LOSS.fullmatch(pair[0])]
     for name, row in trained or rows:
         is_now = isinstance(row.last, str)
@@ -59,7 +59,7 @@ def nonfinite_loss(evidence: Evidence) -> Finding | None:
 @rule("reward-flat", Family.LEARNING, suppresses=("loss-flat",))
 def reward_flat(evidence: Evidence) -> Finding | None:
     """Find a reward that never changes."""
-    rows = dict(_metrics(evidence, is_reward))
+    rows = dict(_metric_rows(evidence, is_reward))
     varying = {_role(name) for name, row in rows.items() if row.min != row.max}
     for name, row in rows.items():
         if COMPONENT.search(name) and _role(name) in varying:
@@ -81,7 +81,7 @@ def loss_flat(evidence: Evidence) -> Finding | None:
     """Find a loss that never changes."""
     # The loss of a policy gradient says nothing by its size, unless it is exactly 0 and so are the gradients.
     is_policy = any(REWARD_NAME.search(name) for name in evidence.report.metrics)
-    rows = dict(_metrics(evidence, is_loss))
+    rows = dict(_metric_rows(evidence, is_loss))
     varying = {_role(name) for name, row in rows.items() if row.min != row.max}
     console = evidence.state.console
     printed = console.metrics if console is not None else {}
@@ -121,7 +121,7 @@ def _is_zero(evidence: Evidence, row: MetricRow) -> bool:
 
 
 def _is_constant(evidence: Evidence, row: MetricRow, min_count: int) -> bool:
-    is_long = evidence.report.wall.stepping >= MIN_LONG_SECONDS
+    is_long = evidence.report.wall.stepping >= MIN_LONG_RUN
     if (
         row.count < (MIN_LONG_VALUES if is_long and evidence.steps < min_count else min_count)
         or row.nonfinite
@@ -139,7 +139,7 @@ def _digits(value: float | str | None) -> int:
 
 # Figures that the program prints, compared with each other and with measured ones.
 
-CODE = "inconsistent-console"
+INCONSISTENT_CONSOLE = "inconsistent-console"
 REFUSED = NOTE_PREFIX + LEFT_OUT  # as the reader of the output notes it
 # A bar past its end, as Lightning's is under accumulation, counts something else than the steps: these were measured.
 PAST_ITS_END = re.compile(r"\d+ of \d+")
@@ -147,15 +147,15 @@ UNKNOWN_YET = ("mfu -100.0", "mfu -1.0")  # printed by nanoGPT and its derivativ
 # Times what was measured, or a part of it. A program leaves out waiting or warm-up, and may then be right in its way.
 MAX_RATE_RATIO = 1.5
 COMPILE = "compile"
-RATES = (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s"))
-MAX_LINES = 5
+REPORT_RATES = (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s"))
+MAX_NOTE_LINES = 5
 
 
-@rule(CODE, Family.LEARNING)
+@rule(INCONSISTENT_CONSOLE, Family.LEARNING)
 def inconsistent_console(evidence: Evidence) -> Finding | None:
     """Find printed figures that cannot all be true."""
     alerts = evidence.state.alerts + evidence.state.main.alerts
-    contradictions = [row.text.removeprefix(NOTE_PREFIX) for row in alerts if row.code == CODE]
+    contradictions = [row.text.removeprefix(NOTE_PREFIX) for row in alerts if row.code == INCONSISTENT_CONSOLE]
     refused = [note.removeprefix(REFUSED) for note in evidence.state.notes if note.startswith(REFUSED)]
     refused = [figure for figure in refused if figure not in UNKNOWN_YET]
     if evidence.report.run.source == "hooks":
@@ -164,10 +164,10 @@ def inconsistent_console(evidence: Evidence) -> Finding | None:
     if not lines:
         return None
     return Finding(
-        code=CODE,
+        code=INCONSISTENT_CONSOLE,
         severity="warning" if contradictions else "info",
         title=f"Contradictory console figures: {lines[0]}" if contradictions or refused else lines[0],
-        evidence=lines[:MAX_LINES],
+        evidence=lines[:MAX_NOTE_LINES],
         advice="Trust none of its timings until fixed. Typical causes: added nested timers, a mean since the start"
         " used as a rate, a wall clock that jumped.",
     )
@@ -185,7 +185,7 @@ def _rate_lines(evidence: Evidence) -> list[str]:
     if report.run.source != "hooks" or report.run.ranks > 1 or evidence.steps < MIN_STEPS or seconds <= 0:
         return []  # read from its output, or of all ranks together: nothing to compare with
     done = (max(main.pace.tokens, main.padded_tokens), main.pace.samples)
-    for (name, unit), amount in zip(RATES, done, strict=True):
+    for (name, unit), amount in zip(REPORT_RATES, done, strict=True):
         row = report.metrics.get(name)
         if row is None or not amount or not row.mean or row.count < MIN_STEPS:
             continue

@@ -9,7 +9,7 @@ from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
 from monitor.model.report import Finding
-from monitor.model.state import MACHINE, OTHERS, TRAINERS, TREE, ours
+from monitor.model.state import MACHINE, OTHER_PROCESSES, TRAINERS, TREE, used_gpus
 from monitor.model.steps.pace import amounts_per_step
 from monitor.model.trend import MIN_STRETCHES, Climb
 from monitor.step_blocks import OTHER
@@ -41,7 +41,7 @@ def _oom(severity: str, title: str, lines: list[str], advice: str) -> Finding:
 def _gpu_near_limit(evidence: Evidence) -> Finding | None:
     allocator = evidence.facts.torch.gpu_memory
     total, peak, retries = allocator.total, allocator.peak_allocated, allocator.retries or 0
-    if not total or peak is None or not evidence.enough():
+    if not total or peak is None or not evidence.has_steps():
         return None
     is_full = peak >= MAX_TENSOR_SHARE * total
     if not is_full and (retries < MIN_RETRIES or memory_fragmented(evidence) is not None):
@@ -55,10 +55,10 @@ def _gpu_near_limit(evidence: Evidence) -> Finding | None:
 
 def _host_near_limit(evidence: Evidence) -> Finding | None:
     readings, tree = host_readings(evidence.state.host), evidence.report.host.tree_rss
-    if len(readings) < hardware.READINGS or not evidence.enough() or tree is None:
+    if len(readings) < hardware.MIN_READINGS or not evidence.has_steps() or tree is None:
         return None
     used, limit = readings[-1]
-    recent = readings[-hardware.READINGS :]
+    recent = readings[-hardware.MIN_READINGS :]
     grown = used - recent[0][0]
     if min(recent)[0] < MAX_HOST_SHARE * limit or grown < MIN_GROWING_SHARE * limit or tree < used / 2:
         return None
@@ -69,7 +69,7 @@ def _host_near_limit(evidence: Evidence) -> Finding | None:
 
 def host_readings(readings: Sequence[Host]) -> list[tuple[int, int]]:
     """Return memory in use and its limit for each host reading that has them."""
-    return [limit for reading in readings if (limit := hardware.host_limit(reading)) is not None]
+    return [limit for reading in readings if (limit := hardware.host_memory(reading)) is not None]
 
 
 def _process_lines(evidence: Evidence) -> list[str]:
@@ -104,7 +104,7 @@ def memory_fragmented(evidence: Evidence) -> Finding | None:
     allocator = evidence.facts.torch.gpu_memory
     total, peak, reserved = allocator.total, allocator.peak_allocated, allocator.peak_reserved
     retries = allocator.retries
-    if total is None or peak is None or reserved is None or retries is None or not evidence.enough():
+    if total is None or peak is None or reserved is None or retries is None or not evidence.has_steps():
         return None
     unused = reserved - peak
     often = retries >= MIN_FREQUENT_RETRIES and unused >= MIN_SPLIT_OF_RESERVED * reserved
@@ -132,7 +132,7 @@ MIN_WATCHED_SECONDS = 8.0  # after that: one reading a second in each part that 
 # first pass over the data, in which every item is new.
 MIN_WATCHED_LIVE_SECONDS, MIN_WATCHED_FIRST_PASS_SECONDS = 20.0, 45.0
 MIN_CLIMB_STEPS = 16  # two in each part: growth within a step is work, not a leak
-MIN_GROWTH = 128 * 2**20  # bytes; less is lost among caches and libraries that are loaded late
+MIN_GROWN_BYTES = 128 * 2**20  # bytes; less is lost among caches and libraries that are loaded late
 MIN_GROWTH_SHARE = 0.10  # of what it held at first, likewise
 MIN_CULPRIT_GROWTH_SHARE = 0.7  # of the growth, for one kind of process to be named
 MAX_MORE_WORK = 1.1  # times the tokens or samples a step: longer sequences take more memory, and none is lost
@@ -206,7 +206,7 @@ def _host_leak(evidence: Evidence) -> Finding | None:
     warmup = (evidence.state.main.wall.first_step, WARMUP_SECONDS, WARMUP_SHARE)
     min_watched = _min_watched(evidence)
     climb = _climb(evidence, TREE, warmup, min_watched, least=1)
-    if climb is None or climb.last - climb.first < max(MIN_GROWTH, MIN_GROWTH_SHARE * climb.first):
+    if climb is None or climb.last - climb.first < max(MIN_GROWN_BYTES, MIN_GROWTH_SHARE * climb.first):
         return None
     # Other programs on the machine come and go: its memory need not grow steadily.
     machine = _climb(evidence, MACHINE, warmup, min_watched, least=None)
@@ -244,7 +244,7 @@ def _leak_severity(evidence: Evidence, left: float, is_much: bool) -> str:
 
 def _growing_processes(evidence: Evidence, warmup: tuple[float | None, float, float], grown: float) -> str:
     """Return whose memory it is: the training process's, its workers', or that of all together."""
-    names = {TRAINERS: "training process grows", OTHERS: "workers and other child processes grow"}
+    names = {TRAINERS: "training process grows", OTHER_PROCESSES: "workers and other child processes grow"}
     for what, name in names.items():
         own = _climb(evidence, what, warmup, 0.0, least=None)
         if own is not None and own.last - own.first >= MIN_CULPRIT_GROWTH_SHARE * grown:
@@ -261,10 +261,10 @@ def _is_more_work(evidence: Evidence) -> bool:
 
 
 def _gpu_leak(evidence: Evidence) -> Finding | None:
-    if ours(evidence.state) is None and len(evidence.state.gpus) > 1:
+    if used_gpus(evidence.state) is None and len(evidence.state.gpus) > 1:
         return None
     warmup = (evidence.state.main.wall.warm, GPU_WARMUP_SECONDS, GPU_WARMUP_SHARE)
-    for card in hardware.cards(evidence):
+    for card in hardware.gpus(evidence):
         climb = _climb(evidence, card.uuid, warmup, MIN_GPU_WATCHED_SECONDS, least=1)
         if not card.memory_total or climb is None:
             continue
@@ -286,7 +286,7 @@ def _gpu_leak(evidence: Evidence) -> Finding | None:
 # Memory left unused, and time spent on saving it.
 
 MIN_UNUSED_SHARE = 0.50  # of the memory: twice the batch fits, and the longest batch may still be to come
-MIN_BUSY = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
+MIN_BUSY_GPU = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
 MIN_LENGTH_STEPS = 100  # steps, so that long batches have been among them
 RECOMPUTED_SHARE = 0.33  # of backward: one forward more, and a backward is about two
 MIN_RECOMPUTED_SHARE = 0.05  # of the time since the first step
@@ -296,8 +296,8 @@ MIN_BACKWARD_RATIO = 1.5  # times forward that a backward takes at least if the 
 @rule("memory-headroom", Family.MEMORY)
 def memory_headroom(evidence: Evidence) -> Finding | None:
     """Find GPU memory half of which is never used while the GPU is busy."""
-    memory, used = hardware.gpu_memory(evidence), hardware.busy(evidence)
-    if memory is None or used is None or used < MIN_BUSY or evidence.steps < MIN_LENGTH_STEPS:
+    memory, used = hardware.gpu_memory(evidence), hardware.busy_share(evidence)
+    if memory is None or used is None or used < MIN_BUSY_GPU or evidence.steps < MIN_LENGTH_STEPS:
         return None
     peak, total = memory
     if 1 - peak / total < MIN_UNUSED_SHARE:
@@ -315,16 +315,16 @@ def memory_headroom(evidence: Evidence) -> Finding | None:
 @rule("checkpointing-unneeded", Family.MODEL)
 def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     """Find gradient checkpointing although there is memory for all activations."""
-    memory, backward, forward = hardware.free_memory(evidence), evidence.phase("backward"), evidence.phase("forward")
-    if not has_checkpointing(evidence) or memory is None or backward is None or not evidence.enough_of(backward.count):
+    memory, backward, forward = hardware.model_memory(evidence), evidence.phase("backward"), evidence.phase("forward")
+    if not has_checkpointing(evidence) or memory is None or backward is None or not evidence.is_often(backward.count):
         return None
     used, total, kind = memory
     recomputed = RECOMPUTED_SHARE * backward.recurring
-    if 1 - used / total < MIN_UNUSED_SHARE or evidence.of_loop(recomputed) < MIN_RECOMPUTED_SHARE:
+    if 1 - used / total < MIN_UNUSED_SHARE or evidence.loop_part(recomputed) < MIN_RECOMPUTED_SHARE:
         return None
     # On a GPU the host's clock says nothing of the two: it waits wherever it next needs a result.
     is_slow = forward is not None and backward.mean >= MIN_BACKWARD_RATIO * forward.mean
-    if hardware.place(evidence) != "cuda" and not is_slow:
+    if hardware.model_device(evidence) != "cuda" and not is_slow:
         return None
     return Finding(
         code="checkpointing-unneeded",
@@ -333,7 +333,7 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
         evidence=[f"peak {size_of(used, total)}", f"backward with recomputation: {duration(backward.mean)} per step"],
         advice="Set gradient_checkpointing=False and try it on the longest batch: activations of all layers are then"
         " kept.",
-        lost_fraction=evidence.of_wall(recomputed),
+        lost_fraction=evidence.wall_part(recomputed),
     )
 
 

@@ -11,19 +11,17 @@ from monitor.diagnosis.policy_metrics import (
     Policy,
     Quantity,
     Signal,
+    complement,
     has_risen,
-    is_unit,
+    is_zero_one,
     least_correlation,
-    mirrored,
     policies,
 )
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.model.report import Finding
 from monitor.units import number, plural, share, times
 
-# Rewards without differences
-
-MIN_ZERO_SHARE = 0.5  # of the groups: more than half of what is generated and scored is thrown away
+MIN_ZERO_GROUPS = 0.5  # of the groups: more than half of what is generated and scored is thrown away
 # Times the largest reward. GRPO divides by the standard deviation plus 1e-4, which below it is no longer noticed.
 MAX_ZERO_STD = 1e-4
 MAX_BELOW_BOUND = 0.02  # of the reward's range: one wrong answer in fifty
@@ -37,16 +35,16 @@ GENERATION = "generation"
 def zero_advantage(evidence: Evidence) -> Finding | None:
     """Find groups of completions that teach nothing, because all rewards in a group are the same."""
     for policy in policies(evidence):
-        if _solved(evidence, policy) or _is_at_end(evidence, policy):
+        if _is_solved(evidence, policy) or _is_at_end(evidence, policy):
             continue  # `reward-saturated`
-        shares = [row for row in policy.of(Quantity.ZERO_GROUPS) if row.is_share and row.enough(evidence)]
+        shares = [row for row in policy.signals(Quantity.ZERO_GROUPS) if row.is_share and row.has_values(evidence)]
         for row in shares:
-            if row.level >= MIN_ZERO_SHARE:
+            if row.level >= MIN_ZERO_GROUPS:
                 lines = [f"{row.name}: median {share(row.level)} in the last third, of {row.count:,} values"]
                 title = f"{share(row.level)} of the groups teach nothing: equal rewards give no gradient"
-                return _no_differences(evidence, policy, title, lines, row.level, "warning")
-        spread = policy.first(Quantity.REWARD_STD)
-        if not shares and spread is not None and spread.enough(evidence):
+                return _no_differences_finding(evidence, policy, title, lines, row.level, "warning")
+        spread = policy.first_signal(Quantity.REWARD_STD)
+        if not shares and spread is not None and spread.has_values(evidence):
             found = _zero_spread(evidence, policy, spread)
             if found is not None:
                 return found
@@ -61,25 +59,25 @@ def _zero_spread(evidence: Evidence, policy: Policy, spread: Signal) -> Finding 
     limit = MAX_ZERO_STD * max(abs(reward.least), abs(reward.most))
     recent = spread.recent
     zero = sum(value <= limit for value in recent) / len(recent)
-    if zero < MIN_ZERO_SHARE:
+    if zero < MIN_ZERO_GROUPS:
         return None
     lines = [f"{spread.name}: {share(zero)} of the values in the last third are 0, {spread.count:,} values in all"]
     # Where it was never more, there may be no groups: one answer a prompt, and a baseline that is learned.
     severity = "warning" if spread.most > limit else "info"
     title = f"{share(zero)} of the recent steps teach nothing: rewards do not differ"
-    return _no_differences(evidence, policy, title, lines, zero, severity)
+    return _no_differences_finding(evidence, policy, title, lines, zero, severity)
 
 
-def _no_differences(
+def _no_differences_finding(
     evidence: Evidence, policy: Policy, title: str, lines: list[str], lost: float, severity: str
 ) -> Finding:
     reward = policy.reward
     side = "Ask for other problems"
     if reward is not None:
         lines.append(f"{reward.name}: median {number(reward.level)} in the last third, {number(reward.most)} at most")
-        if is_unit(reward):
-            side = "Too easy: harder problems" if reward.level > MIN_ZERO_SHARE else "Too hard: easier problems"
-    spent = evidence.of_loop(evidence.named(GENERATION))
+        if is_zero_one(reward):
+            side = "Too easy: harder problems" if reward.level > MIN_ZERO_GROUPS else "Too hard: easier problems"
+    spent = evidence.loop_part(evidence.named_seconds(GENERATION))
     if spent and not policy.role and not evidence.host_only:
         lines.append(f"generation takes {share(spent)} of the time, {share(lost * spent)} for what gives no gradient")
     return Finding(
@@ -97,15 +95,15 @@ def reward_saturated(evidence: Evidence) -> Finding | None:
     """Find a reward that has been at its upper bound for a third of the run."""
     for policy in policies(evidence):
         reward = policy.reward
-        if reward is None or not reward.enough(evidence):
+        if reward is None or not reward.has_values(evidence):
             continue
-        if _solved(evidence, policy):
+        if _is_solved(evidence, policy):
             bound = "its upper bound"
         elif _at_most_seen(evidence, policy, reward):
             bound = "the largest value so far"
         else:
             continue
-        spread = policy.first(Quantity.REWARD_STD)
+        spread = policy.first_signal(Quantity.REWARD_STD)
         lines = [f"median {number(reward.level)} in the last third, {number(reward.most)} at most in the run"]
         if spread is not None:
             lines.append(f"{spread.name}: median {number(spread.level)} in the last third")
@@ -119,18 +117,18 @@ def reward_saturated(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _solved(evidence: Evidence, policy: Policy) -> bool:
+def _is_solved(evidence: Evidence, policy: Policy) -> bool:
     """Return whether a reward from 0 to 1 has been 1 for a third of the run, all but a fiftieth."""
     reward = policy.reward
-    if reward is None or not reward.enough(evidence) or not is_unit(reward) or reward.least == reward.most:
+    if reward is None or not reward.has_values(evidence) or not is_zero_one(reward) or reward.least == reward.most:
         return False
-    return reward.mostly(low=1.0 - MAX_BELOW_BOUND)
+    return reward.mostly_in(low=1.0 - MAX_BELOW_BOUND)
 
 
 def _is_at_end(evidence: Evidence, policy: Policy) -> bool:
     """Return whether a reward of unknown bound has risen until all answers had the largest so far."""
     reward = policy.reward
-    if reward is None or not reward.enough(evidence):
+    if reward is None or not reward.has_values(evidence):
         return False
     return has_risen(reward) and _at_most_seen(evidence, policy, reward)
 
@@ -138,24 +136,22 @@ def _is_at_end(evidence: Evidence, policy: Policy) -> bool:
 def _at_most_seen(evidence: Evidence, policy: Policy, reward: Signal) -> bool:
     """Return whether a reward of unknown bound has been the largest so far, and the same in all answers."""
     span = reward.most - reward.least
-    if is_unit(reward) or span <= 0.0 or not reward.mostly(low=reward.most - MAX_BELOW_BOUND * span):
+    if is_zero_one(reward) or span <= 0.0 or not reward.mostly_in(low=reward.most - MAX_BELOW_BOUND * span):
         return False
-    groups, spread = policy.first(Quantity.ZERO_GROUPS), policy.first(Quantity.REWARD_STD)
-    if groups is not None and groups.is_share and groups.enough(evidence):
+    groups, spread = policy.first_signal(Quantity.ZERO_GROUPS), policy.first_signal(Quantity.REWARD_STD)
+    if groups is not None and groups.is_share and groups.has_values(evidence):
         return groups.level >= MIN_SAME_GROUPS
-    return spread is not None and spread.enough(evidence) and spread.mostly(high=MAX_ALIKE * span)
+    return spread is not None and spread.has_values(evidence) and spread.mostly_in(high=MAX_ALIKE * span)
 
-
-# Lengths of completions
 
 # Of the completions: a quarter is cut off before its answer. These are the longest, so they take more than a quarter
 # of the tokens that are generated.
 MIN_TRUNCATED = 0.25
-FEWER = 0.75  # of the highest share so far: a fall that far is under way to the end of it
+FALLING_FACTOR = 0.75  # of the highest share so far: a fall that far is under way to the end of it
 ALL_TRUNCATED = 0.99  # of the completions: none ever ends, as where the length is fixed on purpose
 MAX_WORTHLESS = 0.05  # of the mean reward, for truncated completions that are worth nothing
 MIN_PARTS_WORSE = 0.3  # correlation, at least: a tenth of the changes of the reward goes with those of the share
-FALLING = 2.0  # standard errors: what falls by itself is information
+FALL_SIGMAS = 2.0  # standard errors: what falls by itself is information
 LENGTH_SETTINGS = ("max_completion_length", "max_new_tokens", "max_response_length", "max_tokens", "response_length")
 
 
@@ -163,13 +159,13 @@ LENGTH_SETTINGS = ("max_completion_length", "max_new_tokens", "max_response_leng
 def completions_truncated(evidence: Evidence) -> Finding | None:
     """Find completions that are often cut off at the limit of their length."""
     for policy in policies(evidence):
-        for row in policy.of(Quantity.TRUNCATED):
-            if policy.acts or not row.is_share or not row.enough(evidence) or row.level < MIN_TRUNCATED:
+        for row in policy.signals(Quantity.TRUNCATED):
+            if policy.is_acting or not row.is_share or not row.has_values(evidence) or row.level < MIN_TRUNCATED:
                 continue  # the episodes of an environment end at its time limit by right
             reward = policy.reward
             # Nothing ends, and the reward rises nevertheless: the length is fixed, and the task one of it.
             is_meant = row.least >= ALL_TRUNCATED and reward is not None and reward.rises()
-            is_mild = is_meant or (row.falls(begin=0.5, sigmas=FALLING) and row.level <= FEWER * row.most)
+            is_mild = is_meant or (row.falls(begin=0.5, sigmas=FALL_SIGMAS) and row.level <= FALLING_FACTOR * row.most)
             limit = evidence.setting_now(*LENGTH_SETTINGS)
             return Finding(
                 code="completions-truncated",
@@ -177,7 +173,7 @@ def completions_truncated(evidence: Evidence) -> Finding | None:
                 title=f"{share(row.level)} of the completions are cut off before they end",
                 evidence=[
                     f"{row.name}: median {share(row.level)} in the last third, {share(row.start)} at the start",
-                    *_worth(evidence, policy, row),
+                    *_worth_lines(evidence, policy, row),
                 ],
                 advice=f"Allow longer completions{limit}, penalize length, or ask for shorter answers; if none ends,"
                 " check the end-of-sequence token and the chat template.",
@@ -185,13 +181,13 @@ def completions_truncated(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _worth(evidence: Evidence, policy: Policy, truncated: Signal) -> list[str]:
+def _worth_lines(evidence: Evidence, policy: Policy, truncated: Signal) -> list[str]:
     """Return what is known of the reward of truncated completions."""
     setting = evidence.setting("mask_truncated_completions")
     if setting is not None and setting[1] is True:
         return ["mask_truncated_completions=True: they are generated, and then left out of the loss"]
-    reward, theirs = policy.reward, policy.first(Quantity.TRUNCATED_REWARD)
-    if theirs is not None and reward is not None and is_unit(reward) and theirs.is_share:
+    reward, theirs = policy.reward, policy.first_signal(Quantity.TRUNCATED_REWARD)
+    if theirs is not None and reward is not None and is_zero_one(reward) and theirs.is_share:
         if theirs.level <= MAX_WORTHLESS * reward.level:
             return [f"they earn nothing: {theirs.name} is {number(theirs.level)} in the last third"]
         return [f"{theirs.name}: median {number(theirs.level)} in the last third, {number(reward.level)} of all"]
@@ -210,10 +206,10 @@ MIN_BY_LENGTH = 1.5  # times the start: a length that hardly grows is nothing th
 SAME_CORRELATION, MIN_SAME_LENGTH = 0.95, 1.2
 
 
-def _growth(evidence: Evidence, length: Signal, least: float) -> tuple[float, float] | None:
+def _length_growth(evidence: Evidence, length: Signal, least: float) -> tuple[float, float] | None:
     """Return the lengths at both ends of the run, where they grow steadily to `least` times as much."""
     first, last = length.values(0.0, END_SHARE), length.values(1.0 - END_SHARE)
-    if not length.enough(evidence) or not first or not last or length.least < 0.0:
+    if not length.has_values(evidence) or not first or not last or length.least < 0.0:
         return None
     before, now = median(first), median(last)
     return (before, now) if before > 0.0 and now >= least * before and length.rises() else None
@@ -223,11 +219,11 @@ def _growth(evidence: Evidence, length: Signal, least: float) -> tuple[float, fl
 def length_growth(evidence: Evidence) -> Finding | None:
     """Find completions that become longer and earn no more."""
     for policy in policies(evidence):
-        length, reward = policy.first(Quantity.LENGTH), policy.reward
-        if policy.acts or length is None or reward is None or not reward.enough(evidence):
+        length, reward = policy.first_signal(Quantity.LENGTH), policy.reward
+        if policy.is_acting or length is None or reward is None or not reward.has_values(evidence):
             continue
-        grown = _growth(evidence, length, MIN_LONGER)
-        if grown is None or not reward.stays():
+        grown = _length_growth(evidence, length, MIN_LONGER)
+        if grown is None or not reward.never_rises():
             continue
         return Finding(
             code="length-growth",
@@ -247,14 +243,14 @@ def length_growth(evidence: Evidence) -> Finding | None:
 def reward_by_length(evidence: Evidence) -> Finding | None:
     """Find a reward that rises by nothing but the length of completions."""
     for policy in policies(evidence):
-        length, reward = policy.first(Quantity.LENGTH), policy.reward
-        if policy.acts or length is None or reward is None or not reward.enough(evidence):
+        length, reward = policy.first_signal(Quantity.LENGTH), policy.reward
+        if policy.is_acting or length is None or reward is None or not reward.has_values(evidence):
             continue
         if not reward.rises():
             continue
         found = least_correlation(length, reward)
         is_same = found >= SAME_CORRELATION
-        grown = _growth(evidence, length, MIN_SAME_LENGTH if is_same else MIN_BY_LENGTH)
+        grown = _length_growth(evidence, length, MIN_SAME_LENGTH if is_same else MIN_BY_LENGTH)
         if grown is None or found < MIN_CORRELATION:
             continue
         is_sure = is_same or (found >= SURE_CORRELATION and grown[1] >= MIN_LONGER * grown[0])
@@ -273,8 +269,6 @@ def reward_by_length(evidence: Evidence) -> Finding | None:
     return None
 
 
-# Answers that cannot be scored, and tests that nothing passes
-
 MIN_UNUSABLE = 0.25  # of the answers: a quarter of the generation is scored by its form and not by what it says
 MOST_UNUSABLE = 0.5  # likewise: more of the rewards are about the form than about the task
 
@@ -283,12 +277,12 @@ MOST_UNUSABLE = 0.5  # likewise: more of the rewards are about the form than abo
 def unparsable_outputs(evidence: Evidence) -> Finding | None:
     """Find answers that are empty, or that nothing can parse or compile."""
     for policy in policies(evidence):
-        rows = [row for row in policy.of(Quantity.UNUSABLE) if row.is_share and row.enough(evidence)]
-        rows += [mirrored(row) for row in policy.of(Quantity.USABLE) if row.is_share and row.enough(evidence)]
+        rows = [*policy.signals(Quantity.UNUSABLE), *map(complement, policy.signals(Quantity.USABLE))]
+        rows = [row for row in rows if row.is_share and row.has_values(evidence)]
         if policy.reward is None or not rows:
             continue
         rows = sorted((row for row in rows if row.level >= MIN_UNUSABLE), key=lambda row: -row.level)
-        steady = [row for row in rows if not row.falls(begin=0.5, sigmas=FALLING)]
+        steady = [row for row in rows if not row.falls(begin=0.5, sigmas=FALL_SIGMAS)]
         if not steady and not (rows and rows[0].level >= MOST_UNUSABLE):
             continue  # it learns the form
         most = (steady or rows)[0]
@@ -311,21 +305,21 @@ MIN_TESTS = 3  # fewer have no distribution
 NEVER_PASSED = 0.02  # of the answers, throughout: one in fifty is a lucky guess
 PASSED = 0.9  # of the answers, in the last third: nothing is left to gain from it
 MIN_NEVER_SHARE = 0.25  # of the tests: a single test that fails may be wrong itself
-SHOWN = 5  # tests
+MAX_TESTS = 5  # tests
 
 
 @rule("easy-tests-only", Family.LEARNING)
 def easy_tests_only(evidence: Evidence) -> Finding | None:
     """Find a pass rate that easy tests carry while others are never passed."""
     for policy in policies(evidence):
-        tests = [row for row in policy.of(Quantity.PASSED) if row.is_share and row.enough(evidence)]
+        tests = [row for row in policy.signals(Quantity.PASSED) if row.is_share and row.has_values(evidence)]
         if len(tests) < MIN_TESTS:
             continue
         never = [row for row in tests if _never_passed(row)]
         passed = [row for row in tests if row.level >= PASSED]
         if not passed or len(never) < MIN_NEVER_SHARE * len(tests):
             continue
-        names = ", ".join(row.detail for row in never[:SHOWN])
+        names = ", ".join(row.detail for row in never[:MAX_TESTS])
         mean = sum(row.level for row in tests) / len(tests)
         carried = sum(row.level for row in passed) / len(tests)
         return Finding(
@@ -335,7 +329,7 @@ def easy_tests_only(evidence: Evidence) -> Finding | None:
             evidence=[
                 f"mean pass rate {share(mean)}, {share(carried / mean)} of it from"
                 f" {plural(len(passed), 'test', 'tests')} passed by at least {share(PASSED)} of the answers",
-                f"never passed: {names}" + (", ..." if len(never) > SHOWN else ""),
+                f"never passed: {names}" + (", ..." if len(never) > MAX_TESTS else ""),
             ],
             advice="Weight tests by how rarely they pass, or drop the solved ones; check that the others can be"
             " passed at all.",

@@ -7,28 +7,26 @@ from statistics import median
 
 from monitor.diagnosis.policy_metrics import (
     MIN_VALUES,
-    SAME_WAY,
+    RISE_SIGMAS,
     Policy,
     Quantity,
     Signal,
     has_risen,
-    is_unit,
+    is_zero_one,
     policies,
 )
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.model.report import Finding
 from monitor.units import number, share, times
 
-# Entropy
-
 MAX_ENTROPY_LEFT = 0.1  # of that at the start: where ten choices were open, about one is
-BEFORE = 0.5  # of the run: half of it was spent on a policy that tries nothing new
+JUDGED_FROM = 0.5  # of the run: half of it was spent on a policy that tries nothing new
 MIN_ENTROPY = 0.05  # nats at the start; a policy below it was certain from the first step on
-MOST_AFTER = 0.9  # of the values since, which are below it too
+MIN_LOW_SHARE = 0.9  # of the values since, which are below it too
 MIN_FALL = 0.2  # of the reward's range below its best part: noise of a part's median is less
 MIN_SOLVED = 0.9  # of a reward from 0 to 1: one that stays below it is not solved
-FALLING = 2.0  # standard errors, for a fall among few values, whose medians noise moves
-PARTS = 5  # of the run, each with the median of its rewards
+FALL_SIGMAS = 2.0  # standard errors, for a fall among few values, whose medians noise moves
+FIFTHS = 5  # of the run, each with the median of its rewards
 
 
 @rule("entropy-collapse", Family.LEARNING, priority=1)
@@ -36,14 +34,14 @@ def entropy_collapse(evidence: Evidence) -> Finding | None:
     """Find a policy that stopped to explore before its task was solved."""
     for policy in policies(evidence):
         reward = policy.reward
-        if reward is None or not reward.enough(evidence):
+        if reward is None or not reward.has_values(evidence):
             continue
-        for row in policy.of(Quantity.ENTROPY):
-            entropy = _positive(row)
-            if entropy is None or not entropy.enough(evidence):
+        for row in policy.signals(Quantity.ENTROPY):
+            entropy = _without_sign(row)
+            if entropy is None or not entropy.has_values(evidence):
                 continue
-            since = _collapsed(entropy)
-            severity = None if since is None else _not_learning(reward, since)
+            since = _collapse_begin(entropy)
+            severity = None if since is None else _severity(reward, since)
             if since is None or severity is None:
                 continue
             return Finding(
@@ -61,7 +59,7 @@ def entropy_collapse(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _positive(row: Signal) -> Signal | None:
+def _without_sign(row: Signal) -> Signal | None:
     """Return an entropy with its sign; None where it has two signs, as that of a density: ratios say nothing then."""
     if row.least < 0.0 < row.most:
         return None
@@ -69,34 +67,32 @@ def _positive(row: Signal) -> Signal | None:
     return replace(row, points=[(x, abs(y)) for x, y in row.points], least=least, most=most)
 
 
-def _collapsed(entropy: Signal) -> float | None:
+def _collapse_begin(entropy: Signal) -> float | None:
     """Return the share of the run after which the entropy stayed low; None where it did not, or late."""
     limit = MAX_ENTROPY_LEFT * entropy.start
-    late = entropy.values(BEFORE)
-    if entropy.start < MIN_ENTROPY or sum(value <= limit for value in late) < MOST_AFTER * len(late):
+    late = entropy.values(JUDGED_FROM)
+    if entropy.start < MIN_ENTROPY or sum(value <= limit for value in late) < MIN_LOW_SHARE * len(late):
         return None
     first, last = entropy.points[0][0], entropy.points[-1][0]
     return next((x - first for x, y in entropy.points if y <= limit), 0.0) / (last - first)
 
 
-def _not_learning(reward: Signal, since: float) -> str | None:
+def _severity(reward: Signal, since: float) -> str | None:
     """Return how grave it is that a reward rises no more; None where it rises, or stays at its best."""
-    if reward.rises(begin=since, sigmas=SAME_WAY):
+    if reward.rises(begin=since, sigmas=RISE_SIGMAS):
         return None
-    parts = [values for part in range(PARTS) if (values := reward.values(part / PARTS, (part + 1) / PARTS))]
+    parts = [values for part in range(FIFTHS) if (values := reward.values(part / FIFTHS, (part + 1) / FIFTHS))]
     best, span = max(median(values) for values in parts), reward.most - reward.least
     if span <= 0.0:
         return None  # a constant reward is a finding of its own
     if best - reward.level > MIN_FALL * span or not has_risen(reward):
-        if is_unit(reward) and reward.level >= MIN_SOLVED:
+        if is_zero_one(reward) and reward.level >= MIN_SOLVED:
             return None
-        is_sure = reward.count >= MIN_VALUES or reward.falls(begin=since, sigmas=FALLING)
+        is_sure = reward.count >= MIN_VALUES or reward.falls(begin=since, sigmas=FALL_SIGMAS)
         return "warning" if is_sure else "info"
     # It rose, and stays there: solved, or stuck. Only a reward whose bound is known tells.
-    return "info" if is_unit(reward) and reward.level < MIN_SOLVED else None
+    return "info" if is_zero_one(reward) and reward.level < MIN_SOLVED else None
 
-
-# Distance to the reference
 
 # Nats a token: each token has become e times less likely to the reference, which itself is uncertain by about as much.
 MAX_KL = 1.0
@@ -107,15 +103,15 @@ MAX_KL_START = 0.1  # of that now, at the start: a policy that begins elsewhere 
 def kl_blowup(evidence: Evidence) -> Finding | None:
     """Find a policy that has left its reference behind."""
     for policy in policies(evidence):
-        for row in policy.of(Quantity.REFERENCE_KL, Quantity.SUMMED_KL):
-            tokens = 1.0 if row.name in _names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
-            if policy.acts or tokens is None or not row.enough(evidence):
+        for row in policy.signals(Quantity.REFERENCE_KL, Quantity.SUMMED_KL):
+            tokens = 1.0 if row.name in _metric_names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
+            if policy.is_acting or tokens is None or not row.has_values(evidence):
                 continue  # in environments it is another one: between an update's two policies
             begin = min(row.start, row.points[0][1])  # one update may be enough to leave the reference
-            if not row.mostly(low=MAX_KL * tokens) or begin > MAX_KL_START * row.level:
+            if not row.mostly_in(low=MAX_KL * tokens) or begin > MAX_KL_START * row.level:
                 continue
             reward = policy.reward
-            rises = reward is not None and reward.rises(begin=BEFORE, sigmas=SAME_WAY)
+            rises = reward is not None and reward.rises(begin=JUDGED_FROM, sigmas=RISE_SIGMAS)
             lines = [
                 f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"
                 + (f", over {number(tokens)} tokens" if tokens != 1.0 else "")
@@ -134,21 +130,19 @@ def kl_blowup(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _names(policy: Policy, quantity: Quantity) -> set[str]:
+def _metric_names(policy: Policy, quantity: Quantity) -> set[str]:
     return {name for _, name, _ in policy.names.get(quantity, ())}
 
 
 def _tokens(evidence: Evidence, policy: Policy) -> float | None:
     """Return the tokens of a completion, or the most that it may have; None where unknown."""
-    length = policy.first(Quantity.LENGTH)
+    length = policy.first_signal(Quantity.LENGTH)
     if length is not None and length.level > 0.0:
         return length.level
     setting = evidence.setting("response_length", "max_completion_length", "max_new_tokens")
     known = setting[1] if setting is not None else None
     return float(known) if isinstance(known, int | float) and known > 0 else None
 
-
-# Clipping
 
 # Of tokens or actions: usual is 0.1 to 0.2. What is clipped in the direction of its advantage gives no gradient.
 MIN_CLIPPED = 0.3
@@ -164,16 +158,16 @@ def clipping_heavy(evidence: Evidence) -> Finding | None:
     if _clips_by_intent(evidence):
         return None
     for policy in policies(evidence):
-        for row in policy.of(Quantity.CLIPPED):
-            if not row.is_share or not row.enough(evidence) or not row.mostly(low=MIN_CLIPPED):
+        for row in policy.signals(Quantity.CLIPPED):
+            if not row.is_share or not row.has_values(evidence) or not row.mostly_in(low=MIN_CLIPPED):
                 continue
             lines = [f"{row.name}: median {share(row.level)} in the last third, of {row.count:,} values"]
-            distance = policy.first(Quantity.UPDATE_KL)
+            distance = policy.first_signal(Quantity.UPDATE_KL)
             if distance is not None:
                 lines.append(f"{distance.name}: median {number(distance.level)} in the last third")
             return Finding(
                 code="clipping-heavy",
-                severity="warning" if row.mostly(low=MOST_CLIPPED) else "info",
+                severity="warning" if row.mostly_in(low=MOST_CLIPPED) else "info",
                 title=f"{share(row.level)} of each update is clipped: its steps are too large",
                 evidence=lines,
                 advice="Lower the learning rate, or make fewer updates on each batch; a limit on the KL of an update"
@@ -203,12 +197,12 @@ UPDATES_SETTINGS: tuple[str, ...] = ("update_epochs", "ppo_epochs", "num_ppo_epo
 def policy_frozen(evidence: Evidence) -> Finding | None:
     """Find a policy that several updates on each batch do not move."""
     for policy in policies(evidence):
-        distance, clipped = policy.first(Quantity.UPDATE_KL), policy.first(Quantity.CLIPPED)
-        if distance is None or clipped is None or not distance.enough(evidence) or not clipped.enough(evidence):
+        distance, clipped = policy.first_signal(Quantity.UPDATE_KL), policy.first_signal(Quantity.CLIPPED)
+        if distance is None or clipped is None or not distance.has_values(evidence) or not clipped.has_values(evidence):
             continue
-        updates = _updates(evidence, policy)
+        updates = _updates_known(evidence, policy)
         reward = policy.reward
-        if updates is None or (reward is not None and reward.rises(sigmas=SAME_WAY)):
+        if updates is None or (reward is not None and reward.rises(sigmas=RISE_SIGMAS)):
             continue
         if not _is_zero(distance, MAX_FROZEN_KL) or not _is_zero(clipped, MAX_FROZEN_CLIPPED):
             continue
@@ -231,9 +225,9 @@ def _is_zero(row: Signal, limit: float) -> bool:
     return sum(abs(y) <= limit for _, y in row.points) >= FROZEN_SHARE * len(row.points)
 
 
-def _updates(evidence: Evidence, policy: Policy) -> str | None:
+def _updates_known(evidence: Evidence, policy: Policy) -> str | None:
     """Return by what it is known that each batch is used for several updates; None where it is not."""
-    counter = policy.first(Quantity.UPDATES)
+    counter = policy.first_signal(Quantity.UPDATES)
     if counter is not None and counter.most >= MIN_UPDATES * counter.count:
         return f"{counter.name} rises by {number(counter.most / counter.count)} with each logged value"
     names = UPDATES_SETTINGS
@@ -248,14 +242,12 @@ def _updates(evidence: Evidence, policy: Policy) -> str | None:
     return f"{cycle.steps:,.0f} optimizer steps learn from each rollout"
 
 
-# A sampler that is not the policy that trains
-
 # Nats a token: as far as PPO's usual clip range, so that a typical token is at its end before any update.
 MAX_DIFFERENCE = 0.2
 # Where it grows: several times what 16-bit arithmetic and other kernels make between equal weights, 0.01 to 0.02.
 MIN_GROWN_DIFFERENCE = 0.05
-MIN_GROWTH = 3.0  # times the start
-MIN_RATIO, MAX_RATIO = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
+MIN_DIFFERENCE_GROWTH = 3.0  # times the start
+MIN_WEIGHT, MAX_WEIGHT = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
 MIN_FAR_SHARE = 0.5  # of the values, which lie beyond
 # Updates, where it grows: asynchronous trainers bound it at 1 to 8, up to which learning was found to hold (AReaL).
 MIN_STALENESS = 8.0
@@ -265,18 +257,18 @@ MIN_STALENESS = 8.0
 def off_policy(evidence: Evidence) -> Finding | None:
     """Find a sampler whose probabilities are not those of the policy that trains."""
     for policy in policies(evidence):
-        for row in policy.of(Quantity.SAMPLER_DIFFERENCE):
-            if row.enough(evidence) and (found := _by_difference(row)) is not None:
+        for row in policy.signals(Quantity.SAMPLER_DIFFERENCE):
+            if row.has_values(evidence) and (found := _by_difference(row)) is not None:
                 return found
-        for row in policy.of(Quantity.STALENESS):
-            if policy.reward is not None and row.enough(evidence) and (found := _by_staleness(row)) is not None:
+        for row in policy.signals(Quantity.STALENESS):
+            if policy.reward is not None and row.has_values(evidence) and (found := _by_staleness(row)) is not None:
                 return found
-        for row in policy.of(Quantity.SAMPLER_RATIO):
-            if not row.enough(evidence):
+        for row in policy.signals(Quantity.SAMPLER_RATIO):
+            if not row.has_values(evidence):
                 continue
             values = row.values()
-            far = max(sum(value <= MIN_RATIO for value in values), sum(value >= MAX_RATIO for value in values))
-            is_far_now = row.mostly(high=MIN_RATIO) or row.mostly(low=MAX_RATIO)
+            far = max(sum(value <= MIN_WEIGHT for value in values), sum(value >= MAX_WEIGHT for value in values))
+            is_far_now = row.mostly_in(high=MIN_WEIGHT) or row.mostly_in(low=MAX_WEIGHT)
             if is_far_now or far >= MIN_FAR_SHARE * len(values):  # what was learned then is of no use
                 middle = row.level if is_far_now else median(values)
                 lines = [
@@ -288,18 +280,18 @@ def off_policy(evidence: Evidence) -> Finding | None:
 
 def _by_difference(row: Signal) -> Finding | None:
     lines = [f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"]
-    grows = row.level >= MIN_GROWTH * row.start and row.rises()
-    if grows and row.mostly(low=MIN_GROWN_DIFFERENCE):
+    grows = row.level >= MIN_DIFFERENCE_GROWTH * row.start and row.rises()
+    if grows and row.mostly_in(low=MIN_GROWN_DIFFERENCE):
         factor = f", {times(row.level / row.start)} that of the start" if row.start > 0.0 else ""
         title = f"The sampler falls behind the trainer: {number(row.level)} apart{factor}"
         return _off_policy(title, lines, is_stale=True)
-    if row.mostly(low=MAX_DIFFERENCE):
+    if row.mostly_in(low=MAX_DIFFERENCE):
         return _off_policy(f"Sampler and trainer differ: {number(row.level)} a token", lines)
     return None
 
 
 def _by_staleness(row: Signal) -> Finding | None:
-    if row.level < MIN_GROWTH * row.start or not row.mostly(low=MIN_STALENESS) or not row.rises():
+    if row.level < MIN_DIFFERENCE_GROWTH * row.start or not row.mostly_in(low=MIN_STALENESS) or not row.rises():
         return None
     title = f"The sampler falls behind the trainer: its samples are {row.level:,.0f} updates old"
     lines = [f"{row.name}: median {row.level:,.0f} updates in the last third, {row.start:,.0f} at the start"]
@@ -319,8 +311,6 @@ def _off_policy(title: str, lines: list[str], is_stale: bool = False) -> Finding
         advice=advice,
     )
 
-
-# A generator with weights of its own
 
 MIN_UPDATED = 8  # calls of generate() with new weights in the trained model before each
 SURE_UPDATED = 20  # likewise; a program may hand over its weights every ten steps

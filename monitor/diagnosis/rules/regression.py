@@ -6,18 +6,17 @@ import re
 from dataclasses import dataclass
 
 from monitor.diagnosis.rule import Evidence, Family, rule
-from monitor.diagnosis.rules.host_limits import cpu_starved, crowded
+from monitor.diagnosis.rules.host_limits import cpu_starved, crowd_line
+from monitor.model.comparison.changes import Change, same_amount
 from monitor.model.comparison.compare import (
     MAX_SKIPPED_DIFFERENCE,
     MIN_BUCKETS,
-    Change,
     Comparison,
     Side,
-    compare,
-    same_amount,
+    compare_runs,
     skipped_share,
 )
-from monitor.model.compute.flops import heaviness
+from monitor.model.compute.flops import work_ratio
 from monitor.model.report import Finding
 from monitor.model.steps.series import Curve
 from monitor.model.view import step_seconds
@@ -33,7 +32,7 @@ MIN_UNEXPLAINED_REGRESSION = 2.0  # worth a warning also where nothing that is k
 MAX_HEAVIER = 1.02  # times the FLOPs or the sequence length: more work takes longer
 MIN_EXPLAINED_SHARE = 0.1  # of the difference: phases that explain less are not named
 MIN_CULPRIT_SHARE = 0.5  # of the difference that the culprit explains
-MAX_CHANGES, MAX_PHASES = 6, 3  # named
+MOST_CHANGES, MAX_GROWN_PHASES = 6, 3  # named
 NO_CHANGE = "no known setting changed"
 CONSOLE = "console"  # the source of steps that a program prints
 SETTINGS_UNKNOWN = "steps read from the console: settings, backend and versions of both runs are unknown"
@@ -56,17 +55,17 @@ class Regression:
 @rule("regressed", Family.PROGRESS, priority=20)
 def regressed(evidence: Evidence) -> Finding | None:
     """Find a run slower than the last comparable run of the same command, where that is at hand."""
-    before = evidence.before
+    before = evidence.previous
     if before is None or evidence.steps < MIN_REGRESSION_STEPS:
         return None
     slower_run = regression(before, Side(evidence.report, step_seconds(evidence.state)))
     if slower_run is None:
         return None
-    comparison, changes = slower_run.comparison, _relevant(slower_run.comparison.changed)
+    comparison, changes = slower_run.comparison, _relevant_changes(slower_run.comparison.changed)
     far = slower_run.slower >= MIN_UNEXPLAINED_REGRESSION
     # Where others hold the cores, it is most likely their doing. Of a program that only prints no setting is known, so
     # that nothing tells whether it is the same work.
-    crowd = crowded(evidence)
+    crowd = crowd_line(evidence)
     is_warning = (changes and far) if crowd or cpu_starved(evidence) is not None else (changes or far)
     is_warning = is_warning and evidence.report.run.source != CONSOLE
     per = "" if comparison.per == "step" else f" per {comparison.per}"
@@ -79,7 +78,7 @@ def regressed(evidence: Evidence) -> Finding | None:
         advice="See which phase grew and what changed; change one thing back and compare:"
         f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
         # Start-up is no part of it, nor what lies between the steps.
-        lost_fraction=evidence.of_wall(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
+        lost_fraction=evidence.wall_part(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
         culprit=first.name if first is not None and (first.explains or 0.0) > MIN_CULPRIT_SHARE else None,
     )
 
@@ -89,7 +88,7 @@ def regression(before: Side, after: Side) -> Regression | None:
     curves = _same_stretch(before.step_seconds, after.step_seconds)
     if curves is None:
         return None
-    comparison = compare(Side(before.report, curves[0]), Side(after.report, curves[1]))
+    comparison = compare_runs(Side(before.report, curves[0]), Side(after.report, curves[1]))
     slower = comparison.slower
     if slower is None or not comparison.more_than_noise or comparison.unlike or _does_more(before, after, comparison):
         return None
@@ -106,11 +105,11 @@ def _same_stretch(one: Curve, other: Curve) -> tuple[Curve, Curve] | None:
     first, last = max(one.x[0], other.x[0]), min(one.end or one.x[-1], other.end or other.x[-1])
     if first > last:
         return one, other  # one continues where the other ended
-    cut = [_between(curve, first, last) for curve in (one, other)]
+    cut = [_cut_curve(curve, first, last) for curve in (one, other)]
     return (cut[0], cut[1]) if min(len(curve.x) for curve in cut) > MIN_BUCKETS else None
 
 
-def _between(curve: Curve, first: float, last: float) -> Curve:
+def _cut_curve(curve: Curve, first: float, last: float) -> Curve:
     places = [at for at, x in enumerate(curve.x) if x + curve.width > first and x <= last]
     x, mean, low, high = ([values[at] for at in places] for values in (curve.x, curve.mean, curve.low, curve.high))
     return Curve(x, mean, low, high, curve.width, min(curve.end, last) if curve.end is not None else None)
@@ -119,7 +118,7 @@ def _between(curve: Curve, first: float, last: float) -> Curve:
 def _does_more(before: Side, after: Side, comparison: Comparison) -> bool:
     """Return whether the later run does more for what it is measured by: then it is supposed to be slower."""
     one, two = comparison.work
-    heavier = heaviness(one, two)
+    heavier = work_ratio(one, two)
     if heavier is not None and heavier > MAX_HEAVIER:
         return True
     exact = one.flops_a_token and two.flops_a_token
@@ -139,21 +138,21 @@ def _run_name(evidence: Evidence, before: Side) -> str:
 
 
 def _regression_lines(evidence: Evidence, before: Side, comparison: Comparison, changes: list[Change]) -> list[str]:
-    lines = [_speed(comparison)]
+    lines = [_speed_line(comparison)]
     shares = [{row.name: row.share for row in side.phases} for side in (before.report, evidence.report)]
-    for phase in comparison.phases[:MAX_PHASES]:
+    for phase in comparison.phases[:MAX_GROWN_PHASES]:
         if phase.explains is not None and phase.explains >= MIN_EXPLAINED_SHARE:
             part = f"{share(shares[0].get(phase.name, 0.0))} → {share(shares[1].get(phase.name, 0.0))} of step time"
             lines.append(f"{phase.name}: {part}; {share(min(1.0, phase.explains))} of the difference")
-    lines += [f"{change.name}: {_value(change.before)} → {_value(change.after)}" for change in changes[:MAX_CHANGES]]
-    if len(changes) > MAX_CHANGES:
-        lines.append(f"{len(changes) - MAX_CHANGES} more changes")
+    lines += [f"{change.name}: {_value(change.before)} → {_value(change.after)}" for change in changes[:MOST_CHANGES]]
+    if len(changes) > MOST_CHANGES:
+        lines.append(f"{len(changes) - MOST_CHANGES} more changes")
     if evidence.report.run.source == CONSOLE:
         return [*lines, SETTINGS_UNKNOWN]
     return lines if changes else [*lines, NO_CHANGE]
 
 
-def _speed(comparison: Comparison) -> str:
+def _speed_line(comparison: Comparison) -> str:
     for per, (one, two), unit in (
         ("token", comparison.tokens_per_second, "tok/s"),
         ("sample", comparison.samples_per_second, "samples/s"),
@@ -164,7 +163,7 @@ def _speed(comparison: Comparison) -> str:
     return f"median step {duration(one)} → {duration(two)}"
 
 
-def _relevant(changed: list[Change]) -> list[Change]:
+def _relevant_changes(changed: list[Change]) -> list[Change]:
     """Return changes without names and places, and without what only one run has, unless it is an argument."""
     kept = [change for change in changed if not _IRRELEVANT.search(change.name)]
     sure = [change for change in kept if change.name.startswith("-") or None not in (change.before, change.after)]
@@ -188,7 +187,7 @@ def below_expected(evidence: Evidence) -> Finding | None:
     wanted, overall = throughput.expected_tokens_per_second, throughput.tokens_per_second
     recent = throughput.recent.tokens_per_second if evidence.is_running else None
     reached = max(overall or 0.0, recent or 0.0)  # a slow start does not make the run slow
-    if not wanted or not overall or not evidence.enough() or reached >= MAX_EXPECTED_SHARE * wanted:
+    if not wanted or not overall or not evidence.has_steps() or reached >= MAX_EXPECTED_SHARE * wanted:
         return None
     recently = f"recently {rate(recent, 'tok/s')}; " if recent else ""
     return Finding(

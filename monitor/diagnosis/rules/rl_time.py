@@ -13,18 +13,16 @@ from monitor.units import duration, plural, share
 from trainhooks.protocol.vocabulary import DECODE_STEPS, ENV_CALLS, ENV_SECONDS, ENV_STEPS, TAIL_STEPS, UNCACHED_CALLS
 
 
-def total(evidence: Evidence, name: str) -> float:
+def metric_total(evidence: Evidence, name: str) -> float:
     """Return the sum of a metric over the run; 0 where there is none."""
     row = evidence.report.metrics.get(name)
     return (row.mean or 0.0) * row.count if row is not None else 0.0
 
 
-def costs_nothing(evidence: Evidence, least: float) -> bool:
+def is_hidden_by_gpu(evidence: Evidence, least: float) -> bool:
     """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
-    return evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < least
+    return evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < least
 
-
-# Environments
 
 MIN_ENV_SHARE = (
     0.5  # of the time since the first step: below, learning takes as long, and twice as fast gains a quarter
@@ -49,9 +47,9 @@ class EnvTime:
 def env_bound(evidence: Evidence) -> Finding | None:
     """Find environments that take most of the time, stepped one after the other in one process."""
     time = env_time(evidence)
-    if time is None or not evidence.enough() or costs_nothing(evidence, MIN_ENV_SHARE):
+    if time is None or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_ENV_SHARE):
         return None
-    part, lost = evidence.of_loop(time.seconds), evidence.of_wall(time.seconds)
+    part, lost = evidence.loop_part(time.seconds), evidence.wall_part(time.seconds)
     if part < MIN_ENV_SHARE or lost < MIN_ENV_SHARE / 2 or time.each < MIN_ENV_STEP_SECONDS:
         return None
     if _steps_in_parallel(evidence, part):
@@ -59,7 +57,7 @@ def env_bound(evidence: Evidence) -> Finding | None:
     cores = evidence.facts.cpus
     stepped = plural(round(time.per_call), "environment", "environments")
     lines = [
-        f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.of_loop(time.acting))}",
+        f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.loop_part(time.acting))}",
         f"{duration(time.each)} per step of one environment, {stepped} per call, one process",
     ]
     lines += [f"{cores} usable CPU cores"] if cores is not None else []
@@ -89,7 +87,7 @@ def env_time(evidence: Evidence) -> EnvTime | None:
     """Return the time in steps of environments; None where there are none, or it is unknown."""
     rows = evidence.report.host_phases or evidence.report.phases
     row: PhaseRow | None = next((row for row in rows if row.name == "rollout"), None)
-    seconds, steps, calls = (total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
+    seconds, steps, calls = (metric_total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
     whole = row.mean * row.count if row is not None else 0.0
     if row is None or not (seconds and steps and calls and whole):
         return None
@@ -107,14 +105,12 @@ def _steps_in_parallel(evidence: Evidence, part: float) -> bool:
     return bool(used and cores) and median(used) / 100.0 > part * MAX_STEP_CORES + (1 - part) * (cores or 0)
 
 
-# Generation
-
 MIN_GENERATION_SHARE = 0.20  # of the time since the first step: a third of less is 6%, and changes no loop
 MIN_TAIL_SHARE = 0.30  # of the decoding steps: lengths spread evenly from nothing to the longest have 25%
 MIN_WARNING_TAIL = 0.20  # of the time since the first step: answers of random lengths have some tail by nature
 MIN_NATURAL_RATIO = 2 / 3  # of the places that answers of random lengths use: with fewer, some are outliers
 MIN_TAIL_STEPS = 10  # logged figures: one long answer in a few batches is no habit
-FEW = 0.25  # of the sequences: the rest of a batch's places are empty
+FEW_AT_WORK = 0.25  # of the sequences: the rest of a batch's places are empty
 
 
 # The answers that are padded to the longest are what the policy then trains on.
@@ -122,9 +118,9 @@ FEW = 0.25  # of the sequences: the rest of a batch's places are empty
 def generation_tail(evidence: Evidence) -> Finding | None:
     """Find batches of answers of which a few last longest while most of the batch is empty."""
     tail = _tail_share(evidence)
-    seconds = evidence.named("generation")
-    part = evidence.of_loop(seconds)
-    if tail is None or tail[0] < MIN_TAIL_SHARE or part < MIN_GENERATION_SHARE or not evidence.enough():
+    seconds = evidence.named_seconds("generation")
+    part = evidence.loop_part(seconds)
+    if tail is None or tail[0] < MIN_TAIL_SHARE or part < MIN_GENERATION_SHARE or not evidence.has_steps():
         return None
     least, is_measured, line = tail
     about = "" if is_measured else "at least "
@@ -135,7 +131,7 @@ def generation_tail(evidence: Evidence) -> Finding | None:
         evidence=[f"generation {share(part)} of the time {SINCE}", line],
         advice="Let others take the places of finished sequences: vLLM or continuous batching, on more prompts at once"
         " than fit. Limit the length of answers, or start the next batch before the last ones end.",
-        lost_fraction=evidence.of_wall(seconds) * least if is_measured and not evidence.host_only else None,
+        lost_fraction=evidence.wall_part(seconds) * least if is_measured and not evidence.host_only else None,
         culprit="generation",
     )
 
@@ -145,8 +141,8 @@ def _is_natural(evidence: Evidence) -> bool:
 
     Of n such answers the longest has 1 + 1/2 + ... + 1/n times the mean length.
     """
-    answers, calls = total(evidence, "completions"), total(evidence, "generate_calls")
-    tokens, steps = total(evidence, "new_tokens"), total(evidence, DECODE_STEPS)
+    answers, calls = metric_total(evidence, "completions"), metric_total(evidence, "generate_calls")
+    tokens, steps = metric_total(evidence, "new_tokens"), metric_total(evidence, DECODE_STEPS)
     if not (answers and calls and tokens and steps):
         return False
     at_once = answers / calls
@@ -162,17 +158,17 @@ def _tail_share(evidence: Evidence) -> tuple[float, bool, str] | None:
     """
     metrics = evidence.report.metrics
     steps = metrics.get(DECODE_STEPS)
-    decoded = total(evidence, DECODE_STEPS)
+    decoded = metric_total(evidence, DECODE_STEPS)
     if steps is not None and decoded:
         if steps.count < MIN_TAIL_STEPS:
             return None
-        few = total(evidence, TAIL_STEPS)
+        few = metric_total(evidence, TAIL_STEPS)
         return few / decoded, True, f"{few:,.0f} of {decoded:,.0f} decoding steps, by the lengths of all answers"
     mean, longest = metrics.get("completions/mean_length"), metrics.get("completions/max_length")
     if mean is None or longest is None or min(mean.count, longest.count) < MIN_TAIL_STEPS or not longest.mean:
         return None
     line = f"lengths: mean {mean.mean or 0.0:,.0f}, longest {longest.mean:,.0f} on average (logged)"
-    return 1 - (mean.mean or 0.0) / FEW / longest.mean, False, line
+    return 1 - (mean.mean or 0.0) / FEW_AT_WORK / longest.mean, False, line
 
 
 MIN_NEW_TOKENS = 8  # per answer: without a cache the prompt is computed as often
@@ -184,15 +180,15 @@ MIN_LONG_GENERATION = 10.0  # seconds: calls this long need no number of steps t
 @rule("no-kv-cache", Family.MODEL)
 def no_kv_cache(evidence: Evidence) -> Finding | None:
     """Find generation that computes all tokens so far again for each new one."""
-    calls, uncached = total(evidence, "generate_calls"), total(evidence, UNCACHED_CALLS)
-    answers, tokens = total(evidence, "completions"), total(evidence, "new_tokens")
+    calls, uncached = metric_total(evidence, "generate_calls"), metric_total(evidence, UNCACHED_CALLS)
+    answers, tokens = metric_total(evidence, "completions"), metric_total(evidence, "new_tokens")
     if not calls or not answers or uncached < MIN_UNCACHED_CALLS or uncached < MIN_UNCACHED_SHARE * calls:
         return None
-    generating = evidence.named("generation")
-    part = evidence.of_loop(generating)
+    generating = evidence.named_seconds("generation")
+    part = evidence.loop_part(generating)
     if tokens / answers < MIN_NEW_TOKENS or part < MIN_GENERATION_SHARE:
         return None
-    if not evidence.enough() and generating < MIN_LONG_GENERATION:
+    if not evidence.has_steps() and generating < MIN_LONG_GENERATION:
         return None
     place = evidence.facts.generate.set_by
     where = f"use_cache=False in {place}" if place is not None else "use_cache=False"
@@ -208,8 +204,6 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
         culprit="generation",
     )
 
-
-# A reference
 
 MIN_COPY_CALLS = 8  # of the copy, that were watched
 MIN_AGAIN_SHARE = 0.3  # of its calls: in two passes over each batch, half of them
@@ -227,7 +221,7 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
     if calls < MIN_COPY_CALLS or again < MIN_AGAIN_SHARE * calls or copy.mixed > MAX_MIXED_SHARE * calls:
         return None
     part = min(1.0, copy.repeated_seconds / watched) if watched and not evidence.host_only else None
-    if copy.rounds < MIN_ROUNDS or not evidence.enough() or (part is not None and part < MIN_AGAIN_COST):
+    if copy.rounds < MIN_ROUNDS or not evidence.has_steps() or (part is not None and part < MIN_AGAIN_COST):
         return None
     cost = "" if part is None else f": {share(part)} of the time {SINCE}"
     return Finding(
@@ -245,8 +239,6 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
     )
 
 
-# Weights for an inference server
-
 MIN_SYNC_SHARE = 0.15  # of the time since the first step, as for a wait for data: without it 1.18x as fast
 MIN_SYNCS = 3  # the first one sets up connections
 
@@ -254,9 +246,9 @@ MIN_SYNCS = 3  # the first one sets up connections
 @rule("weight-sync-heavy", Family.WAITING, suppresses=("gpu-starved",))
 def weight_sync_heavy(evidence: Evidence) -> Finding | None:
     """Find much time in handing new weights to whoever generates."""
-    seconds = evidence.named("weight_sync")
-    part = evidence.of_loop(seconds)
-    if part < MIN_SYNC_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_SYNC_SHARE):
+    seconds = evidence.named_seconds("weight_sync")
+    part = evidence.loop_part(seconds)
+    if part < MIN_SYNC_SHARE or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_SYNC_SHARE):
         return None
     row = evidence.phase("weight_sync")
     outside = sum(span.name == "weight_sync" for span in evidence.state.main.marks)  # before a step's first forward
@@ -270,6 +262,6 @@ def weight_sync_heavy(evidence: Evidence) -> Finding | None:
         evidence=[*lines, *evidence.places("weight_sync")],
         advice="Synchronize less often (more training per batch of answers), in few large messages over NCCL or shared"
         " memory, or only what changes: LoRA adapters.",
-        lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+        lost_fraction=None if evidence.host_only else evidence.wall_part(seconds),
         culprit="weight_sync",
     )

@@ -6,7 +6,7 @@ from statistics import median
 
 from monitor.diagnosis.policy_metrics import policies
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.rl_time import costs_nothing, total
+from monitor.diagnosis.rules.rl_time import is_hidden_by_gpu, metric_total
 from monitor.diagnosis.rules.waiting import unnamed_in_steps
 from monitor.diagnosis.rules.worker_waits import worker_seconds
 from monitor.model.report import Finding
@@ -14,7 +14,7 @@ from monitor.model.steps.pace import SINCE
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.calls import HTTP, RUNS_PROCESS, SLEEP, SUBPROCESS, does
+from trainhooks.protocol.calls import HTTP, RUNS_PROCESS, SLEEP, SUBPROCESS, effects_of
 from trainhooks.protocol.places import Line, Place
 
 REWARDS = ("reward", "execution")
@@ -32,14 +32,14 @@ _OF_MANY = ("poll", "wait", "join", "gather", "collect", "as_completed")
 )
 def sequential_rewards(evidence: Evidence) -> Finding | None:
     """Find rewards that wait for processes, servers or the clock, one thing at a time."""
-    seconds, where, culprit = evidence.named(*REWARDS), REWARDS, "reward"
+    seconds, where, culprit = evidence.named_seconds(*REWARDS), REWARDS, "reward"
     has_cycle = evidence.report.cycle is not None
     if not seconds and (has_cycle or any(policy.reward is not None for policy in policies(evidence))):
         # A program that names no phase: between generation and learning it asks its judges.
-        inside, between = unnamed_in_steps(evidence), evidence.between
+        inside, between = unnamed_in_steps(evidence), evidence.between_steps
         seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
-    part = evidence.of_loop(seconds)
-    if part < MIN_REWARD_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_REWARD_SHARE):
+    part = evidence.loop_part(seconds)
+    if part < MIN_REWARD_SHARE or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_REWARD_SHARE):
         return None
     samples = evidence.sampled_seconds(*where)
     waits = {sample: spent for sample, spent in samples.items() if waits_for_one(sample.place)}
@@ -62,7 +62,7 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
         ],
         advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
         " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
-        lost_fraction=evidence.of_wall(seconds) * waiting * _saved_at_once(evidence, part * waiting),
+        lost_fraction=evidence.wall_part(seconds) * waiting * _saved_at_once(evidence, part * waiting),
         culprit=culprit,
     )
 
@@ -77,7 +77,7 @@ def _saved_at_once(evidence: Evidence, part: float) -> float:
     Args:
         part: of the time since the first step, in this wait.
     """
-    answers, calls = total(evidence, "completions"), total(evidence, "generate_calls")
+    answers, calls = metric_total(evidence, "completions"), metric_total(evidence, "generate_calls")
     last = calls / answers if calls and answers > calls else 0.0
     used = evidence.host_values("cpu")
     busy = (median(used) / 100.0 - (1.0 - part)) / part if used else 0.0
@@ -93,12 +93,10 @@ def waits_for_one(place: Place) -> bool:
         return True
     lines: list[Line] = [place.users, *([] if place.library is None else [place.library])]
     if place.activity == SUBPROCESS:  # a started process may be one of many; `run` may be imported by its own name
-        return any((does(line.call) | does(f"subprocess.{line.call}")) & RUNS_PROCESS for line in lines)
+        return any((effects_of(line.call) | effects_of(f"subprocess.{line.call}")) & RUNS_PROCESS for line in lines)
     names = [line.function.lower() for line in lines]
     return place.activity == SLEEP and not any(word in name for name in names for word in _OF_MANY)
 
-
-# A sandbox or a judge that ends by its time limit
 
 SCORING = (*REWARDS, "test_generation")
 MIN_HITS, MIN_HIT_SHARE = 5, 0.03  # steps at the limit; of all steps with the phase
@@ -108,7 +106,7 @@ MIN_LIMIT_RATIO = 1.5  # times the median: where most calls end at one time, tha
 # the longest steps crowd there, apart from the others, is what decides.
 LIMITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90, 120, 180, 240, 300, 600)
 GAP = 1.3  # times: the limit divided by this, to the limit, is where fewer steps end than at it
-MIN_LIMIT_SHARE = 0.05  # of the time since the first step
+MIN_LIMITED_SHARE = 0.05  # of the time since the first step
 LOWER_LIMIT = (
     "Lower the limit to what answers that end need, stop what cannot end early (a first test, a limit on CPU time), and"
     " score the others meanwhile."
@@ -134,10 +132,10 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
     reached, seconds = evidence.facts.time_limit, evidence.facts.time_limit.seconds
     if reached.own < reached.hits / 2:  # in a pool: what the training does not wait for costs nothing
         seconds = min(seconds, worker_seconds(evidence))
-    part = evidence.of_loop(seconds)
-    if reached.hits < MIN_HITS or part < MIN_LIMIT_SHARE:
+    part = evidence.loop_part(seconds)
+    if reached.hits < MIN_HITS or part < MIN_LIMITED_SHARE:
         return None
-    named = {name: evidence.named(name) for name in SCORING}
+    named = {name: evidence.named_seconds(name) for name in SCORING}
     longest = max(named, key=named.__getitem__)
     return Finding(
         code="time-limit",
@@ -148,7 +146,7 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
             f" {reached.own:,} of them in the training's own thread"
         ],
         advice=LOWER_LIMIT,
-        lost_fraction=None if evidence.host_only else min(1.0, evidence.of_wall(seconds)),
+        lost_fraction=None if evidence.host_only else min(1.0, evidence.wall_part(seconds)),
         culprit=longest if named[longest] >= seconds / 2 else OTHER,
     )
 
@@ -156,7 +154,7 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
 def _by_durations(evidence: Evidence) -> Finding | None:
     for name in SCORING:
         stats = evidence.state.main.phases.get(name)
-        if stats is None or not evidence.enough():
+        if stats is None or not evidence.has_steps():
             continue
         column = stats.seconds.settled()
         typical, longest = column.quantiles.at(0.5)[0], column.most
@@ -166,8 +164,8 @@ def _by_durations(evidence: Evidence) -> Finding | None:
         hits = column.quantiles.count(longest / LIMIT_WIDTH)
         near = column.quantiles.count(longest / GAP) - hits
         seconds = hits * (limit - typical)
-        part = evidence.of_loop(seconds)
-        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMIT_SHARE:
+        part = evidence.loop_part(seconds)
+        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMITED_SHARE:
             continue
         return Finding(
             code="time-limit",
@@ -179,7 +177,7 @@ def _by_durations(evidence: Evidence) -> Finding | None:
                 *evidence.places(name),
             ],
             advice=LOWER_LIMIT,
-            lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+            lost_fraction=None if evidence.host_only else evidence.wall_part(seconds),
             culprit=name,
         )
     return None

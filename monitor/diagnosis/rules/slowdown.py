@@ -8,7 +8,7 @@ from statistics import median
 
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_slowdown, crowded
+from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_slowdown, crowd_line
 from monitor.model.report import Finding
 from monitor.model.steps.growth import is_jump, slope
 from monitor.model.steps.pace import Pace, amounts_per_step
@@ -33,7 +33,7 @@ MAX_PHASE_CHANGE = 0.2
 COLLECTED = (ENV_STEPS, "new_tokens")
 MIN_DRIFT_SECONDS = 0.001  # per step; less is the scheduler's
 MIN_OPTIMIZER_SECONDS = 1e-4  # per step; a shorter one is mostly calls, not arithmetic
-MIN_STRETCHES = 8  # by the GPU's clock, in each third
+MIN_IN_THIRD = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
 MIN_CULPRIT_GROWTH = 0.25  # of the drift, for a phase to be named: there are seldom more than four that matter
 MIN_COMPUTED_RISE = 0.75  # of the drift, in forward and backward: the rest goes to a larger optimizer and batch
@@ -64,16 +64,16 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         between = True  # the steps take what they took; what lies between them grows
     if _is_other_work(evidence) or _is_explained(evidence, early, late):
         return None
-    lost = _lost(evidence, min(early, _start(means)), between)
+    lost = _lost_share(evidence, min(early, _start_median(means)), between)
     if between and lost <= 0:
         return None  # what grows there has a name of its own: evaluations, checkpoints, logging
     grown = _grown_phases(evidence)
     culprit = BETWEEN_STEPS if between else max(grown, key=lambda name: grown[name], default=None)
     if not between and culprit is not None and grown[culprit] < MIN_CULPRIT_GROWTH * (late - early):
         culprit = None
-    newest = _newest(evidence, between)
+    newest = _newest_seconds(evidence, between)
     over = newest <= MAX_RECOVERED * early
-    crowd = crowded(evidence) if late < MIN_BEYOND_NEIGHBORS * early else crowded(evidence, MIN_READINGS_SHARE)
+    crowd = crowd_line(evidence) if late < MIN_BEYOND_NEIGHBORS * early else crowd_line(evidence, MIN_READINGS_SHARE)
     lines = [f"first third {brief(early)} per step, last third {brief(late)}"]
     lines += [f"last {NEWEST} steps {brief(newest)} per step: over"] if over else []
     lines += evidence.unnamed_places() if between else []
@@ -100,7 +100,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
 
 def _timed_often_enough(evidence: Evidence) -> bool:
     """Return whether enough stretches were timed: the GPU's clock times some steps together, and weighs them alike."""
-    return evidence.device is None or evidence.host_only or evidence.state.main.device.stretches >= 3 * MIN_STRETCHES
+    return evidence.device is None or evidence.host_only or evidence.state.main.device.stretches >= 3 * MIN_IN_THIRD
 
 
 def _step_seconds(evidence: Evidence) -> Sequence[float]:
@@ -109,11 +109,11 @@ def _step_seconds(evidence: Evidence) -> Sequence[float]:
     if evidence.device is None:
         return main.step_seconds.curve().mean
     if evidence.host_only:  # in long stretches: a host waits for the GPU in one step of many
-        return _periods(main.pace, 3 * MIN_STRETCHES)
+        return _periods(main.pace, 3 * MIN_IN_THIRD)
     return main.device.paces.curve().mean
 
 
-def _newest(evidence: Evidence, between: bool) -> float:
+def _newest_seconds(evidence: Evidence, between: bool) -> float:
     """Return the typical seconds of the newest steps, or from the end of one to that of the next."""
     steps = evidence.state.main.latest.steps()[-NEWEST:]
     if evidence.device is not None:  # a host runs ahead, and waits for many steps in one
@@ -138,10 +138,10 @@ def _is_other_work(evidence: Evidence) -> bool:
     if len({kind.stage for kind in main.baselines}) > 1:
         return True  # a curriculum: its stages have paces of their own
     steps = main.step_seconds.settled()
-    early, late = _counts(steps, steps)
+    early, late = _third_counts(steps, steps)
     collected = [main.metrics[name].settled() for name in COLLECTED if name in main.metrics]
     for column in [*(stats.seconds.settled() for stats in main.phases.values()), *collected]:
-        first, last = _counts(column, steps)
+        first, last = _third_counts(column, steps)
         if abs(last / max(1, late) - first / max(1, early)) > MAX_PHASE_CHANGE:
             return True
     return _begins_late(evidence, late)
@@ -184,7 +184,7 @@ def _machine_slowdown(evidence: Evidence) -> float:
     On a CPU that shows its clock and what others use of its memory, which nothing else tells. A GPU tells its clock.
     """
     stats = evidence.state.main.phases.get("optimizer")
-    if stats is None or evidence.device is not None or hardware.place(evidence) != "cpu":
+    if stats is None or evidence.device is not None or hardware.model_device(evidence) != "cpu":
         return 1.0
     early, late, _ = _thirds(stats.seconds.curve().mean)
     return max(1.0, late / early) if early >= MIN_OPTIMIZER_SECONDS else 1.0
@@ -202,7 +202,7 @@ def _work_growth(evidence: Evidence) -> float:
     return growth
 
 
-def _counts(column: Column, steps: Column) -> tuple[int, int]:
+def _third_counts(column: Column, steps: Column) -> tuple[int, int]:
     """Return how many values lie in the first and in the last third of the steps."""
     begin = int(steps.history.index[0]) * steps.history.width
     third = (steps.newest - begin) / 3
@@ -210,11 +210,11 @@ def _counts(column: Column, steps: Column) -> tuple[int, int]:
     return int(counts[places < begin + third].sum()), int(counts[places >= begin + 2 * third].sum())
 
 
-def _lost(evidence: Evidence, start: float, between: bool) -> float:
+def _lost_share(evidence: Evidence, start: float, between: bool) -> float:
     """Return the share of the elapsed time that lies beyond the speed of the start."""
     main, wall = evidence.state.main, evidence.report.wall
     spent = wall.steps + wall.between_steps if between else wall.steps
-    return evidence.of_wall(max(0.0, spent - start * main.step_seconds.settled().count))
+    return evidence.wall_part(max(0.0, spent - start * main.step_seconds.settled().count))
 
 
 def _drift(means: Sequence[float]) -> tuple[float, float, bool]:
@@ -275,7 +275,7 @@ def _thirds(means: Sequence[float]) -> tuple[float, float, float]:
     return early, median(last), sum(value > early for value in last) / len(last)
 
 
-def _start(means: Sequence[float]) -> float:
+def _start_median(means: Sequence[float]) -> float:
     """Return the median of the second tenth, after the warm-up: what grows all along has grown in the first third."""
     values = [value for value in means if value == value]
     tenth = len(values) // 10

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.host_limits import crowded, crowded_then
+from monitor.diagnosis.rules.host_limits import crowd_line, crowded_at
 from monitor.hooks_reach import command_obstacle
 from monitor.model.report import Finding, SlowStep
 from monitor.model.steps.time_split import episodes, unplanned
@@ -38,7 +38,7 @@ def stalled(evidence: Evidence) -> Finding | None:
 INSPECT = "Inspect the stack: py-spy dump --pid PID. Typically a collective, a queue or a subprocess waits."
 
 
-def _stalled(title: str, lines: list[str], advice: str = INSPECT) -> Finding:
+def _stalled_finding(title: str, lines: list[str], advice: str = INSPECT) -> Finding:
     return Finding(code="stalled", severity="critical", title=title, evidence=lines, advice=advice)
 
 
@@ -48,26 +48,26 @@ def _open_step(evidence: Evidence) -> Finding | None:
     if not evidence.is_running:
         return None
     if now.silent_for is not None and now.silent_for > MAX_SILENT_SECONDS:
-        return _stalled(
+        return _stalled_finding(
             f"No heartbeat for {age(now.silent_for)}",
             [f"process alive, last heartbeat {age(now.silent_for)} ago"],
             "Check whether it is stopped (kill -CONT), swapping, or holds the GIL in a C call: py-spy dump --pid PID.",
         )
     if now.restarting is not None:
         return _stalled_restart(evidence, now.restarting)
-    line = _overdue(evidence, now.step_seconds, MIN_STALL_SECONDS)
+    line = _overdue_line(evidence, now.step_seconds, MIN_STALL_SECONDS)
     if line is None or now.step is None:
         return None
     lines = [line]
     if now.phase is not None and now.phase_seconds is not None:
         lines.append(f"{now.phase} open for {age(now.phase_seconds)}")
     where = f" in {now.phase}" if now.phase else ""
-    finding = _stalled(f"Stalled: step {now.step:,} open for {age(now.step_seconds)}{where}", lines)
+    finding = _stalled_finding(f"Stalled: step {now.step:,} open for {age(now.step_seconds)}{where}", lines)
     finding.steps = [now.step]
     return finding
 
 
-def _overdue(evidence: Evidence, waited: float | None, min_seconds: float) -> str | None:
+def _overdue_line(evidence: Evidence, waited: float | None, min_seconds: float) -> str | None:
     """Return a line on how long a step takes, if `waited` is far longer; else None."""
     typical = evidence.state.main.step_seconds.settled()
     if waited is None or typical.count < MIN_TYPICAL_STEPS:
@@ -84,7 +84,7 @@ def _stalled_restart(evidence: Evidence, waited: float) -> Finding | None:
     if waited < max(MIN_STALL_SECONDS, MIN_RESTART_RATIO * first):
         return None
     spans = [f"{name} open for {age(seconds)}" for name, seconds in evidence.open.spans[-1:]]
-    return _stalled(
+    return _stalled_finding(
         f"Stalled: no step in {age(waited)} since the restart",
         [f"the first start took {duration(first)} to its first step", *spans],
         "Check whether all ranks came back, and where they wait for each other: py-spy dump --pid PID.",
@@ -96,10 +96,10 @@ def _no_next_step(evidence: Evidence) -> Finding | None:
     outcome, pulse = evidence.report.outcome, evidence.state.main.pulse
     is_running = evidence.is_running
     was_stopped = outcome.state == "killed" or (outcome.error or "").partition(":")[0] == INTERRUPTED
-    waited = _waited(evidence)
+    waited = _waited_seconds(evidence)
     if not (is_running or was_stopped) or (is_running and evidence.open.step_seconds is not None):
         return None
-    line = _overdue(evidence, waited, MIN_STALL_SECONDS if is_running else MIN_GIVEN_UP_SECONDS)
+    line = _overdue_line(evidence, waited, MIN_STALL_SECONDS if is_running else MIN_GIVEN_UP_SECONDS)
     if waited is None or line is None:
         return None
     if is_running and waited < MIN_PAUSE_RATIO * (evidence.report.wall.between_steps - waited):
@@ -108,12 +108,12 @@ def _no_next_step(evidence: Evidence) -> Finding | None:
     title = f"Stalled: no step ended for {age(waited)}"
     if not is_running:
         title = f"Stalled: no step ended in the last {age(waited)} before the run was stopped"
-    finding = _stalled(title, [line, *frame])
-    finding.lost_fraction = evidence.of_wall(waited)
+    finding = _stalled_finding(title, [line, *frame])
+    finding.lost_fraction = evidence.wall_part(waited)
     return finding
 
 
-def _waited(evidence: Evidence) -> float | None:
+def _waited_seconds(evidence: Evidence) -> float | None:
     """Return seconds from the end of the last step to the last sign of life; None where something else went on."""
     main, done = evidence.state.main, evidence.report.progress
     pulse, last = main.pulse, main.wall.last_step
@@ -131,7 +131,7 @@ HICCUP_SECONDS = 2.0  # a machine's hiccup makes several short steps in a row lo
 MAX_OCCASION_GAP = 2  # steps
 # Of the time beyond the median, in one phase, and half of what the other phases usually take: a machine that is taken
 # away makes all phases long, each by what it takes.
-MIN_CULPRIT_SHARE = 0.6
+MIN_REPEATED_CULPRIT = 0.6
 # Waiting for a core takes a few time slices of 0.1 s: steps longer than this have another cause.
 MIN_FAR_SECONDS = 1.0
 MIN_FAR_RATIO = 10.0  # times the median
@@ -162,7 +162,7 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     worst = max(slow, key=lambda step: step.seconds - step.baseline)
     far = [step for step in slow if step.seconds >= max(MIN_FAR_SECONDS, MIN_FAR_RATIO * step.baseline)]
     moments = [step.ended for step in slow if step.ended is not None]
-    crowd = None if _repeats(far, culprit) else crowded(evidence) or crowded_then(evidence, moments)
+    crowd = None if _repeats(far, culprit) else crowd_line(evidence) or crowded_at(evidence, moments)
     return Finding(
         code="slow-steps",
         severity="warning" if lost >= MIN_WARNING_SLOW_SHARE and repeats and crowd is None else "info",
@@ -183,7 +183,7 @@ def _repeats(slow: Sequence[SlowStep], culprit: str) -> bool:
     grown = sum(max(0.0, step.phases.get(culprit, 0.0) - step.usual_phases.get(culprit, 0.0)) for step in slow)
     whole = sum(step.baseline for step in slow)
     usual = sum(step.usual_phases.get(culprit, 0.0) for step in slow) / whole if whole else 0.0
-    least = max(MIN_CULPRIT_SHARE, (1.0 + usual) / 2)
+    least = max(MIN_REPEATED_CULPRIT, (1.0 + usual) / 2)
     return _occasions(slow) >= MIN_OCCASIONS and excess > 0 and grown >= least * excess
 
 
@@ -204,7 +204,7 @@ MIN_SKIPPED = 3
 # A loss scaler begins at 65,536 and halves its scale with each step that it skips, until it fits.
 MAX_HALVINGS = 16
 MIN_WARNING_SKIPPED_SHARE = 0.1
-MAX_REASONS = 5  # named
+MAX_SKIP_REASONS = 5  # named
 
 
 @rule("steps-skipped", Family.PROGRESS)
@@ -214,11 +214,11 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     done = progress.steps_ok + progress.steps_skipped
     searched = progress.skipped.get(SCALER_OVERFLOW, 0)
     skipped_steps = progress.steps_skipped - (searched if searched <= MAX_HALVINGS else 0)
-    if skipped_steps < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done) or not evidence.enough():
+    if skipped_steps < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done) or not evidence.has_steps():
         return None
     (reason, times), *others = sorted(progress.skipped.items(), key=lambda item: -item[1])
     skipped = progress.steps_skipped / done
-    lines = [f"then: {name} ({count:,})" for name, count in others[: MAX_REASONS - 1]]
+    lines = [f"then: {name} ({count:,})" for name, count in others[: MAX_SKIP_REASONS - 1]]
     if rate is not None:
         lines.append(f"{pace(rate)} overall, {pace(rate * (1 - skipped))} without skipped steps")
     why = f": {reason}" if not others else f"; most often: {reason} ({times:,})"
@@ -233,11 +233,11 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
 
 # Runs in which no process reports: possible causes and what to do.
 
-CODE = "nothing-reports"
+NOTHING_REPORTS = "nothing-reports"
 OWN_TRAINHOOKS = "own-trainhooks"  # the note's code as in trainhooks.auto.imports, which knows a clock
 MIN_WAIT_SECONDS = 20.0  # a cold import of torch and a small model's load are over by then
 
-STARTING = "Still starting? Steps appear with the first optimizer step."
+STARTING_ADVICE = "Still starting? Steps appear with the first optimizer step."
 OUT_OF_REACH = (
     "Python out of reach? python -I, -E or -S, env -i, sudo and containers drop PYTHONPATH or TRAINMON_RUN: pass both"
     " on, and mount the directories that they name."
@@ -247,10 +247,10 @@ NOT_PYTHON = (
     " what is read from a log), or write the journal as demo/cpp does."
 )
 BY_HAND = "Any Python loop can report its steps itself: for batch in trainhooks.steps(loader): ..."
-RENAME = "Rename the program's own module `trainhooks` and its imports to have its steps timed."
+RENAME_ADVICE = "Rename the program's own module `trainhooks` and its imports to have its steps timed."
 
 
-@rule(CODE, Family.PROGRESS)
+@rule(NOTHING_REPORTS, Family.PROGRESS)
 def nothing_reports(evidence: Evidence) -> Finding | None:
     """Find a run without steps in which no process of the training has reported in."""
     report = evidence.report
@@ -258,23 +258,23 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
         return None
     if report.run.imported:
         advice = "`trainmon lines FILE` shows what is read from each line; add your own patterns to the config file."
-        return _silent("No steps could be read from this log", [], advice)
+        return _silent_finding("No steps could be read from this log", [], advice)
     has_reported = any(producer.source not in ("recorder", "console") for producer in evidence.state.producers.values())
     if has_reported:  # its start-up is shown while it goes on
-        return None if evidence.is_running else _silent("Ended before its first step was done", [], "")
+        return None if evidence.is_running else _silent_finding("Ended before its first step was done", [], "")
     elapsed = report.progress.elapsed_seconds
     if evidence.is_running and (elapsed is None or elapsed < MIN_WAIT_SECONDS):
         return None
     # What the hooks said before they gave way to a module of the program's own.
     own = next((row.text for row in evidence.state.alerts if row.code == OWN_TRAINHOOKS), None)
     cause = own or evidence.state.hooks_not_loaded or command_obstacle(report.run.command)
-    advice = BY_HAND if own is None else RENAME
+    advice = BY_HAND if own is None else RENAME_ADVICE
     reasons = [cause] if cause is not None else [OUT_OF_REACH, NOT_PYTHON]
     if not evidence.is_running:
-        return _silent("No steps recorded: the program did not report in", reasons, advice)
+        return _silent_finding("No steps recorded: the program did not report in", reasons, advice)
     title = f"No steps in {age(elapsed)}: the program has not reported in"
-    return _silent(title, [STARTING, *reasons] if cause is None else reasons, advice)
+    return _silent_finding(title, [STARTING_ADVICE, *reasons] if cause is None else reasons, advice)
 
 
-def _silent(title: str, lines: list[str], advice: str) -> Finding:
-    return Finding(code=CODE, severity="info", title=title, evidence=lines, advice=advice)
+def _silent_finding(title: str, lines: list[str], advice: str) -> Finding:
+    return Finding(code=NOTHING_REPORTS, severity="info", title=title, evidence=lines, advice=advice)

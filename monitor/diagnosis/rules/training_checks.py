@@ -41,7 +41,7 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
 
 
 # A schedule that reaches zero does so in its last steps; a tenth of the training without updates is no end of one.
-MIN_ZERO_SHARE = 0.10
+MIN_ZERO_STEPS = 0.10
 
 
 @rule("learning-rate-zero", Family.LEARNING, priority=1, suppresses=("loss-flat",))
@@ -62,8 +62,8 @@ def learning_rate_zero(evidence: Evidence) -> Finding | None:
             advice=advice,
             lost_fraction=evidence.loop_share if not evidence.is_running else None,
         )
-    passed = evidence.of_loop(until - since)
-    if passed < MIN_ZERO_SHARE:
+    passed = evidence.loop_part(until - since)
+    if passed < MIN_ZERO_STEPS:
         return None
     return Finding(
         code="learning-rate-zero",
@@ -74,7 +74,7 @@ def learning_rate_zero(evidence: Evidence) -> Finding | None:
             f"{steps:,} checked steps in a row",
         ],
         advice=advice,
-        lost_fraction=evidence.of_wall(until - since),
+        lost_fraction=evidence.wall_part(until - since),
     )
 
 
@@ -124,13 +124,13 @@ def eval_gradients(evidence: Evidence) -> Finding | None:
     calls, times = evidence.facts.updates.eval_gradients.calls, evidence.facts.updates.eval_gradients.times
     if calls < MIN_CHECKED or times > MAX_EVALUATIONS_A_STEP * max(evidence.steps, 1):
         return None
-    seconds = evidence.named("eval")
+    seconds = evidence.named_seconds("eval")
     lines = [
         f"{plural(calls, 'call', 'calls')} of the model in evaluation mode, without a backward pass",
         "each keeps its activations as in training until its output is dropped",
     ]
     if seconds:
-        lines.append(f"evaluations take {duration(seconds)}, {share(evidence.of_wall(seconds))} of the run")
+        lines.append(f"evaluations take {duration(seconds)}, {share(evidence.wall_part(seconds))} of the run")
     return Finding(
         code="eval-gradients",
         severity="warning",
@@ -169,12 +169,12 @@ def unused_gradients(evidence: Evidence) -> Finding | None:
     """Find parameters that get gradients although no optimizer updates them."""
     found, row = evidence.facts.updates.unused_gradients, evidence.phase("backward")
     cut, beside, trained, tensors = found.cut, found.beside, found.trained, found.tensors
-    if not cut + beside or not trained or not found.nodes or row is None or not evidence.enough():
+    if not cut + beside or not trained or not found.nodes or row is None or not evidence.has_steps():
         return None
     # A part of its own goes as a whole. What it takes of the pass is between its operations and its weights.
     whole = max(cut / (cut + beside + trained), min(1.0, found.needless / found.nodes)) if cut else 0.0
     part = whole + (1.0 - whole) * WEIGHT_SHARE * beside / (beside + trained)
-    cost = None if evidence.host_only else evidence.of_loop(part * row.recurring)
+    cost = None if evidence.host_only else evidence.loop_part(part * row.recurring)
     if cost is not None and cost < MIN_UNUSED_COST:
         return None
     return Finding(
@@ -189,7 +189,7 @@ def unused_gradients(evidence: Evidence) -> Finding | None:
         advice="Freeze what is not trained before the first step: module.requires_grad_(False); or call it under"
         " torch.no_grad() where nothing before it is trained. If it should be trained, give its parameters to the"
         " optimizer.",
-        lost_fraction=None if cost is None else evidence.of_wall(part * row.recurring),
+        lost_fraction=None if cost is None else evidence.wall_part(part * row.recurring),
     )
 
 
@@ -203,7 +203,7 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
     """Find an embedding whose dense gradient is almost all zeros, where updating all of it takes much of the step."""
     found, row = evidence.facts.updates.embedding, evidence.phase("optimizer")
     rows, touched = found.rows, found.touched
-    if row is None or touched is None or not found.trained or not evidence.enough() or evidence.host_only:
+    if row is None or touched is None or not found.trained or not evidence.has_steps() or evidence.host_only:
         return None
     part = min(1.0, found.elements / found.trained)
     if part < MIN_TABLE_SHARE or touched > MAX_TOUCHED or row.share < MIN_UPDATE_SHARE:
@@ -218,13 +218,13 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
         ],
         advice="Use nn.Embedding(..., sparse=True) with torch.optim.SparseAdam, SGD or Adagrad for it, and the other"
         " optimizer for the rest.",
-        lost_fraction=evidence.of_wall(row.mean * row.count) * part * (1.0 - touched),
+        lost_fraction=evidence.wall_part(row.mean * row.count) * part * (1.0 - touched),
     )
 
 
 # Of the time since the first step, as for a copy: an average that is hidden behind the backward pass costs little.
-MIN_SYNC_SHARE = 0.03
-MIN_WARNING_SYNC_SHARE = 0.10
+MIN_AVERAGE_SHARE = 0.03
+MIN_WARNING_AVERAGE_SHARE = 0.10
 
 
 @rule("accumulation-sync", Family.WAITING)
@@ -232,11 +232,11 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
     """Find DDP that averages gradients over the ranks in each pass of an accumulation, in place of the last one."""
     found = evidence.facts.updates.gradient_syncs
     steps, passes, averaged = found.steps, found.passes, found.averaged
-    if steps < MIN_CHECKED or not found.unneeded or not evidence.enough():
+    if steps < MIN_CHECKED or not found.unneeded or not evidence.has_steps():
         return None
     seconds = _average_seconds(evidence, found, passes / steps)
-    part = None if seconds is None else evidence.of_loop(seconds * found.unneeded / steps * evidence.steps)
-    if part is not None and part < MIN_SYNC_SHARE:
+    part = None if seconds is None else evidence.loop_part(seconds * found.unneeded / steps * evidence.steps)
+    if part is not None and part < MIN_AVERAGE_SHARE:
         return None
     lines = [f"{plural(averaged, 'average', 'averages')} in {passes:,} passes of {steps:,} steps; {steps:,} are needed"]
     if seconds is not None:
@@ -246,7 +246,7 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="accumulation-sync",
-        severity="warning" if part is not None and part >= MIN_WARNING_SYNC_SHARE else "info",
+        severity="warning" if part is not None and part >= MIN_WARNING_AVERAGE_SHARE else "info",
         title=f"Gradients averaged over the ranks {averaged / steps:.0f} times per optimizer step",
         evidence=lines,
         advice="Call model and backward() under `with model.no_sync():` in all passes of an accumulation but the last"
@@ -269,7 +269,7 @@ def _average_seconds(evidence: Evidence, found: GradientSyncs, per_step: float) 
     if comm is None or overlap is None:
         return None
     busy = evidence.host_values("cpu")
-    is_full = hardware.place(evidence) != "cuda" and bool(busy) and median(busy) >= MIN_CPU_PERCENT
+    is_full = hardware.model_device(evidence) != "cuda" and bool(busy) and median(busy) >= MIN_CPU_PERCENT
     added = comm if is_full else max(0.0, comm - overlap)
     forward, backward = evidence.phase("forward"), evidence.phase("backward")
     if forward is None or backward is None:

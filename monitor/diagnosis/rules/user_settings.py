@@ -21,7 +21,7 @@ DELAYS_ALL_LAUNCHES = Suppress(("launch-bound", "small-batch"))
 @rule("debug-settings", Family.MODEL, priority=2, suppresses=("gpu-starved", DELAYS_ALL_LAUNCHES))
 def debug_settings(evidence: Evidence) -> Finding | None:
     """Find debugging switches that make every step slower."""
-    if not evidence.enough():
+    if not evidence.has_steps():
         return None
     lines = _debug_lines(evidence)
     if not lines:
@@ -76,7 +76,7 @@ MIN_RECOMPILES = 5  # a dynamic shape takes one or two before torch generalizes 
 MIN_FREQUENT_RECOMPILES, MIN_RECOMPILED_SHARE = 2, 0.5
 MIN_COMPILE_SHARE = 0.03  # of the elapsed time: what a long run recompiled at its start costs it nothing
 MIN_WARMUP_SHARE = 0.10  # of the elapsed time
-MAX_REASONS = 3
+MAX_SHOWN_REASONS = 3
 
 
 @rule("recompiling", Family.COMPILE, suppresses=(Suppress(("gpu-starved",), if_most=True), LATE_LAUNCHES))
@@ -87,10 +87,10 @@ def recompiling(evidence: Evidence) -> Finding | None:
     often = times >= MIN_FREQUENT_RECOMPILES and times >= MIN_RECOMPILED_SHARE * (evidence.steps - 1)
     if times < MIN_RECOMPILES and not often:
         return None
-    seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_REASONS]
+    seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_SHOWN_REASONS]
     # Where torch has given up, recompiling is over and what it runs now counts; lengths can still be fixed.
     is_over = bool(compiled.fallback) and not any("size" in reason for reason in reasons)
-    is_small = evidence.of_wall(seconds) < MIN_COMPILE_SHARE
+    is_small = evidence.wall_part(seconds) < MIN_COMPILE_SHARE
     return Finding(
         code="recompiling",
         severity="info" if is_over or is_small else "warning",
@@ -98,7 +98,7 @@ def recompiling(evidence: Evidence) -> Finding | None:
         evidence=[f"{duration(seconds)} spent compiling", *reasons],
         advice="Mark the dimension that changes (torch._dynamo.mark_dynamic, dynamic=True), or pad to a few fixed"
         " lengths; TORCH_LOGS=recompiles names each reason.",
-        lost_fraction=min(1.0, evidence.of_wall(seconds)),
+        lost_fraction=min(1.0, evidence.wall_part(seconds)),
     )
 
 
@@ -111,7 +111,7 @@ def compile_fallback(evidence: Evidence) -> Finding | None:
         code="compile-fallback",
         severity="warning",
         title="torch.compile fell back to eager execution",
-        evidence=evidence.facts.compile.reasons[:MAX_REASONS],
+        evidence=evidence.facts.compile.reasons[:MAX_SHOWN_REASONS],
         advice="Past its recompile limit torch runs the function eagerly without a message. Remove what changes from"
         " call to call, or raise torch._dynamo.config.recompile_limit; TORCH_LOGS=recompiles,graph_breaks shows where.",
     )
@@ -121,7 +121,7 @@ def compile_fallback(evidence: Evidence) -> Finding | None:
 def compile_warmup(evidence: Evidence) -> Finding | None:
     """Find compile time that a short run does not pay back."""
     seconds = evidence.facts.compile.seconds or 0.0
-    lost = evidence.of_wall(seconds)
+    lost = evidence.wall_part(seconds)
     if evidence.is_running or lost < MIN_WARMUP_SHARE or recompiling(evidence) is not None:
         return None
     return Finding(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.host_limits import crowded
+from monitor.diagnosis.rules.host_limits import crowd_line
 from monitor.model.report import Finding, Straggler
 from monitor.model.steps.sampled_calls import kind_of
 from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.calls import COMPUTED, COMPUTES, OPTIMIZER, does
+from trainhooks.protocol.calls import COMPUTED, COMPUTES, OPTIMIZER, effects_of
 from trainhooks.protocol.places import Place
 
 # Time in no phase, and what stack samples show in it.
@@ -49,7 +49,7 @@ def _computed_share(evidence: Evidence) -> float:
     has_phase = evidence.phase(OPTIMIZER) is not None
     computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase))
     # A line of the program's that computes with tensors, by what it calls: a loss, a target, a mask.
-    tensors = [part for (_, place), part in samples.items() if not place.activity and does(place.call) & COMPUTES]
+    tensors = [part for (_, place), part in samples.items() if not place.activity and effects_of(place.call) & COMPUTES]
     if tensors and max(tensors) <= MAX_LINE_SHARE * sum(samples.values()):
         computed += sum(tensors)
     part = computed / sum(samples.values()) if computed else 0.0
@@ -63,7 +63,7 @@ def _is_computing(place: Place, has_phase: bool) -> bool:
 
 
 def unnamed_seconds(evidence: Evidence) -> float:
-    return unnamed_in_steps(evidence) + evidence.between
+    return unnamed_in_steps(evidence) + evidence.between_steps
 
 
 def sampled_seconds(evidence: Evidence, what: str) -> float:
@@ -75,8 +75,8 @@ def sampled_seconds(evidence: Evidence, what: str) -> float:
         return 0.0
     seconds = unnamed_seconds(evidence) * activity_share(evidence.sampled_seconds(*UNNAMED), what)
     if has_phases(evidence):  # forward is what lies between the data and backward, printing included
-        seconds += evidence.named("forward") * activity_share(evidence.sampled_seconds("forward"), what)
-    return seconds if evidence.of_loop(seconds) >= MIN_SAMPLED_LOOP_SHARE else 0.0
+        seconds += evidence.named_seconds("forward") * activity_share(evidence.sampled_seconds("forward"), what)
+    return seconds if evidence.loop_part(seconds) >= MIN_SAMPLED_LOOP_SHARE else 0.0
 
 
 def sampled_activity(evidence: Evidence) -> tuple[str, float] | None:
@@ -84,7 +84,7 @@ def sampled_activity(evidence: Evidence) -> tuple[str, float] | None:
     samples = {} if evidence.host_only else evidence.sampled_seconds(*UNNAMED)
     for what in sorted({name for sample in samples if (name := kind_of(sample.place)) is not None}):
         seconds = unnamed_seconds(evidence) * activity_share(samples, what)
-        if seconds and evidence.of_loop(seconds) >= MIN_SAMPLED_LOOP_SHARE:
+        if seconds and evidence.loop_part(seconds) >= MIN_SAMPLED_LOOP_SHARE:
             return what, seconds
     return None
 
@@ -116,14 +116,14 @@ MAX_BURST_MEDIAN = 0.5  # of the mean wait: where the median is less, waits come
 def input_bound(evidence: Evidence) -> Finding | None:
     """Find steps that wait for their data."""
     row = evidence.phase("data")
-    if row is None or not evidence.enough_of(row.count):
+    if row is None or not evidence.is_often(row.count):
         return None
-    if evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < MIN_INPUT_SHARE:
+    if evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < MIN_INPUT_SHARE:
         return None  # the host's wait costs nothing while the GPU works
     total = row.mean * row.count
     repeated = row.recurring / total if total else 0.0  # a first wait starts the workers and is no habit
     part, mean = row.share * repeated, row.mean * repeated
-    lost = evidence.of_wall(row.recurring)
+    lost = evidence.wall_part(row.recurring)
     if part < MIN_INPUT_SHARE or lost < MIN_INPUT_SHARE / 2:  # else start-up or evaluation is what takes the time
         return None
     in_bursts = row.p50 < MAX_BURST_MEDIAN * mean
@@ -142,7 +142,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if is_small:
         lines.append("fetching any batch takes about as long: the step is small")
     # Workers wait for cores, too: on a crowded machine a lesser wait may be the neighbors' doing.
-    crowd = crowded(evidence) if part < MIN_CRITICAL_INPUT_SHARE else None
+    crowd = crowd_line(evidence) if part < MIN_CRITICAL_INPUT_SHARE else None
     lines += [crowd] if crowd else []
     return Finding(
         code="input-bound",
@@ -188,16 +188,16 @@ MIN_WARNING_UNNAMED_SHARE = 0.35
 @rule("unaccounted-time", Family.WAITING, suppresses=("gpu-starved",), idle_time=True)
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
-    if not evidence.enough() or not evidence.report.wall.total or evidence.host_only:
+    if not evidence.has_steps() or not evidence.report.wall.total or evidence.host_only:
         return None
     overhead = 1.0 - _computed_share(evidence)
-    inside, outside = overhead * unnamed_in_steps(evidence), overhead * evidence.between
+    inside, outside = overhead * unnamed_in_steps(evidence), overhead * evidence.between_steps
     named = sampled_activity(evidence)  # it has a rule of its own, with a limit of its own
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
     # Of the time since the first step: a long start makes no habit smaller. Of a run that is mostly start-up half as
     # much is required: less there gains nothing.
     longest = max(inside, outside)
-    worst = min(evidence.of_loop(longest), 2 * evidence.of_wall(longest)) * rest
+    worst = min(evidence.loop_part(longest), 2 * evidence.wall_part(longest)) * rest
     if worst < MIN_UNNAMED_SHARE:
         return None
     lines = []
@@ -205,7 +205,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     if other is not None and inside:
         part = other.share * inside / (other.mean * other.count)
         lines.append(f"in steps, in no phase: {duration(inside / other.count)} per step, {share(part)} of step time")
-    lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of wall time")
+    lines.append(f"between steps: {duration(outside)}, {share(evidence.wall_part(outside))} of wall time")
     lines += evidence.unnamed_places()
     where = " between steps" if outside > inside else ""
     # Few samples cannot tell computing from overhead. Where nothing is sampled at all, only the measured time speaks.
@@ -215,12 +215,12 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     return Finding(
         code="unaccounted-time",
         severity="warning" if is_warning else "info",
-        title=f"Unaccounted time: {share(evidence.of_wall(longest) * rest)} of wall time in no phase{where}"
+        title=f"Unaccounted time: {share(evidence.wall_part(longest) * rest)} of wall time in no phase{where}"
         + (f", besides {named[0]}" if named else ""),
         evidence=lines,
         advice="Check what the loop does there: logging, .item() calls, saving, plotting, an environment or simulator."
         ' Wrap a part in `with th.phase("name"):` to time it separately.',
-        lost_fraction=evidence.of_wall(inside + outside) * rest,
+        lost_fraction=evidence.wall_part(inside + outside) * rest,
         culprit=BETWEEN_STEPS if outside > inside else OTHER,
     )
 
@@ -237,8 +237,8 @@ def _is_planned(evidence: Evidence, inside: float, outside: float) -> bool:
     return in_bursts and max(samples.values()) < MIN_ACTIVITY_SHARE * sum(samples.values())
 
 
-MIN_STARTUP_SECONDS = 10.0  # besides imports; less is not slow
-MIN_STARTUP_SHARE = 0.25  # of the whole run; a long run pays any start back
+MIN_OWN_STARTUP = 10.0  # besides imports; less is not slow
+MIN_RUN_STARTUP = 0.25  # of the whole run; a long run pays any start back
 MAX_STARTUP_ROWS = 4
 
 
@@ -246,21 +246,21 @@ MAX_STARTUP_ROWS = 4
 def slow_startup(evidence: Evidence) -> Finding | None:
     """Find a start-up that is long in itself and compared to the run."""
     wall, rows = evidence.report.wall, evidence.report.startup
-    if wall.startup is None or evidence.of_wall(wall.startup) < MIN_STARTUP_SHARE:
+    if wall.startup is None or evidence.wall_part(wall.startup) < MIN_RUN_STARTUP:
         return None
     imports = sum(row.seconds for row in rows if row.name.startswith("import "))
-    if wall.startup - imports < MIN_STARTUP_SECONDS:
+    if wall.startup - imports < MIN_OWN_STARTUP:
         return None  # every run has imports
     if evidence.is_running or not evidence.steps:
         return None  # its share is unknown before the end
     return Finding(
         code="slow-startup",
         severity="info",
-        title=f"Slow start-up: {duration(wall.startup)}, {share(evidence.of_wall(wall.startup))} of the run",
+        title=f"Slow start-up: {duration(wall.startup)}, {share(evidence.wall_part(wall.startup))} of the run",
         evidence=[f"{row.name} {duration(row.seconds)}" for row in rows[:MAX_STARTUP_ROWS]],
         advice="Cache what each start repeats: downloads, tokenized data, compiled graphs; load weights from a local"
         " disk.",
-        lost_fraction=evidence.of_wall(wall.startup),
+        lost_fraction=evidence.wall_part(wall.startup),
     )
 
 
@@ -282,7 +282,7 @@ def straggler(evidence: Evidence) -> Finding | None:
         evidence=[f"median wait {wait}, last {late.steps} steps", *_straggler_lines(evidence, late)],
         advice=f"Compare rank {late.rank}'s data wait, clocks and host neighbors with the other ranks'. Give each rank"
         " the same amount of work (lengths, not only batch sizes). Log, save and evaluate on no rank alone.",
-        lost_fraction=late.share * evidence.of_wall(wall.steps + wall.between_steps),
+        lost_fraction=late.share * evidence.wall_part(wall.steps + wall.between_steps),
     )
 
 

@@ -22,8 +22,8 @@ from trainhooks.protocol.calls import FOR_WORKERS, POOL
 def worker_wait(evidence: Evidence) -> Finding | None:
     """Find a training that waits for what its own workers make: samples, completions, scores."""
     seconds = worker_seconds(evidence)
-    part = evidence.of_loop(seconds)
-    if not evidence.enough() or part < MIN_UNNAMED_SHARE:
+    part = evidence.loop_part(seconds)
+    if not evidence.has_steps() or part < MIN_UNNAMED_SHARE:
         return None
     # A pool that is given all calls at once is the remedy for calls one after the other, and may be all there is to do.
     is_warning = part >= MIN_WARNING_UNNAMED_SHARE and worker_seconds(evidence, (POOL,)) < seconds / 2
@@ -34,7 +34,7 @@ def worker_wait(evidence: Evidence) -> Finding | None:
         evidence=["the training computes nothing meanwhile, by stack samples", *evidence.unnamed_places()],
         advice="Speed the workers up (more of them, batched calls, a time limit on what hangs), or let them"
         " work ahead: a longer queue, scores and samples of the next batch while this one is trained on.",
-        lost_fraction=evidence.of_wall(seconds),
+        lost_fraction=evidence.wall_part(seconds),
     )
 
 

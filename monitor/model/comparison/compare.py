@@ -7,219 +7,21 @@ Pure: two reports in, one comparison out.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, pstdev, stdev
-from typing import Any
 
-from monitor.model.comparison.likeness import unlike
-from monitor.model.compute.flops import StepWork, heaviness, work_of
+from monitor.model.comparison.changes import Change, find_changes
+from monitor.model.comparison.likeness import differences
+from monitor.model.compute.flops import StepWork, work_of, work_ratio
 from monitor.model.report import Report
 from monitor.model.steps.baseline import slow_limit
 from monitor.model.steps.series import Curve
 from monitor.units import share
 
-# What differs: arguments, settings, versions, environment, commit, hardware.
-#
-# Command lines first: the program and its arguments.
-
-GIVEN = "given"  # stands for the value of an option without one
-
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*t?$")
-_NUMBER = re.compile(r"-\.?[0-9]")
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    program: str  # the script without its directory, the module, or the program
-    options: dict[str, str] = field(default_factory=dict)  # `--lr` -> "1e-4"; the last value of a repeated option
-    others: tuple[str, ...] = ()  # positional arguments
-
-
-def parse(command: Sequence[str]) -> Arguments:
-    """Return the parts of a command. A word after an option is its value, unless it is an option itself."""
-    words = list(command)
-    if not words:
-        return Arguments("")
-    program, rest = _program(words)
-    options: dict[str, str] = {}
-    others = []
-    at = 0
-    while at < len(rest):
-        word = rest[at]
-        at += 1
-        if not _is_option(word):
-            others.append(word)
-            continue
-        name, equals, value = word.partition("=")
-        if not equals and at < len(rest) and not _is_option(rest[at]):
-            value = rest[at]
-            at += 1
-        options[name] = value or GIVEN
-    return Arguments(program, options, tuple(others))
-
-
-def _program(words: list[str]) -> tuple[str, list[str]]:
-    """Return the program that is run and all other words, those of a launcher or an interpreter included."""
-    first = _name(words[0])
-    if not (_PYTHON.match(first) or first in _LAUNCHERS):
-        script = next((at for at, word in enumerate(words) if at and word.endswith((".py", ".sh"))), 0)
-        return _name(words[script]), [word for at, word in enumerate(words) if at not in (0, script)]
-    at = 1
-    while at < len(words):
-        word = words[at]
-        module = word == "-m" and at + 1 < len(words)
-        if module and words[at + 1] not in _LAUNCHERS:
-            return words[at + 1], words[1:at] + words[at + 2 :]
-        if not module and word.endswith(".py"):
-            return _name(word), words[1:at] + words[at + 1 :]
-        if word == "-c" and _PYTHON.match(first):
-            return " ".join(words[at : at + 2]), words[1:at] + words[at + 2 :]
-        at += 2 if module else 1
-    return first, words[1:]
-
-
-def _name(word: str) -> str:
-    return word.rpartition("/")[2]
-
-
-def _is_option(word: str) -> bool:
-    return len(word) > 1 and word.startswith("-") and not _NUMBER.match(word)
-
-
-# Facts that differ between any two runs, or follow from others (operations from the model and its batch).
-_COUNTED = ("ops", "compile", "collections", "loader_passes")
-IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "download", "batch", "device_clock", *_COUNTED))
-COUNTS = frozenset(("forwards",))  # facts counted while the run goes on
-MIN_REPEATED_SHARE = 0.1  # of the model's calls: the loop then calls the model twice on the same input
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A setting, version or circumstance that differs."""
-
-    name: str
-    before: Any
-    after: Any
-
-
-def changes(one: Report, two: Report) -> list[Change]:
-    """Return all known differences, the arguments of the command first."""
-    rows = _arguments(one.run.command, two.run.command)
-    before, after = _circumstances(one), _circumstances(two)
-    for name in dict.fromkeys([*before, *after]):
-        if before.get(name) != after.get(name):
-            rows.append(Change(name, before.get(name), after.get(name)))
-    return rows
-
-
-def _arguments(one: list[str], two: list[str]) -> list[Change]:
-    if one == two:
-        return []
-    before, after = parse(one), parse(two)
-    if before.program != after.program:
-        return [Change("command", " ".join(one) or None, " ".join(two) or None)]
-    rows = []
-    for name in dict.fromkeys([*before.options, *after.options]):
-        if before.options.get(name) != after.options.get(name):
-            rows.append(Change(name, before.options.get(name), after.options.get(name)))
-    if before.others != after.others:
-        rows.append(Change("arguments", _words(before), _words(after)))
-    return rows
-
-
-def _words(arguments: Arguments) -> str | None:
-    return " ".join(arguments.others) or None
-
-
-def _circumstances(report: Report) -> dict[str, Any]:
-    circumstances = _flat(report.run.facts.table)
-    circumstances["host"], circumstances["ranks"] = report.run.host, report.run.ranks
-    circumstances["gpus"] = ", ".join(gpu.name or "?" for gpu in report.gpus) or None
-    forwards = report.run.facts.forwards
-    if forwards.calls and forwards.repeated / forwards.calls >= MIN_REPEATED_SHARE:
-        circumstances["model called twice on the same input"] = "yes"
-    return circumstances
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in table.items():
-        if not prefix and (name in IDLE_FACTS or name in COUNTS):
-            continue
-        if name == "dtypes" and isinstance(value, dict):
-            out[f"{prefix}{name}"] = ", ".join(sorted(value))
-        elif isinstance(value, dict):
-            out.update(_flat(value, f"{prefix}{name}."))
-        else:
-            out[f"{prefix}{name}"] = value
-    return out
-
-
-# Whether two runs do the same work, so that the earlier can be the baseline of the later.
-
-# Options that change how fast a step is, how many there are or where things are written, but not what a step computes.
-# With any other one that differs (a model, a data set, a length, a width) the runs do different work.
-_INCIDENTAL = re.compile(
-    r"worker|prefetch|persistent|pin-mem|precision|dtype|compile|checkpointing|attn|flash|fused|foreach|optim"
-    r"|(?:^|-)(?:bf16|fp16|tf32|fp32|amp|half|float16|bfloat16|seed|lr|wd|port|host|resume|verbose|debug|profile|profiler)"
-    r"(?:-|$)|learning-rate|warmup|weight-decay|momentum|scheduler|(?:^|-)(?:save|eval|log|logging)(?:-|$)|wandb|report-to"
-    r"|(?:^|-)(?:dir|name|output|out|tag|steps|epochs?|iters|iterations)$|max-steps|batch|accum"
-)
-_AMOUNT = re.compile(r"batch|accum")  # these change how much a step does
-
-
-def same_program(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two runs, by their `run.json`, started the same program with the same arguments that matter."""
-    words = one.get("command"), other.get("command")
-    if not words[0] or not words[1] or one.get("cwd") != other.get("cwd"):
-        return False
-    if one.get("imported") or other.get("imported"):
-        return False  # a log does not contain the command
-    before, after = parse(words[0]), parse(words[1])
-    if (before.program, before.others) != (after.program, after.others):
-        return False
-    return all(_INCIDENTAL.search(_plain(name)) for name in _differing(before, after))
-
-
-def same_amount(one: Report, other: Report) -> bool:
-    """Return whether no argument makes a step of one do more than a step of the other."""
-    options = _differing(parse(one.run.command), parse(other.run.command))
-    return not any(_AMOUNT.search(_plain(name)) for name in options)
-
-
-def same_kind_of_machine(one: Report, other: Report) -> bool:
-    """Return whether ranks, GPUs and usable cores are the same; where none of these is known, whether the host is."""
-    if one.run.ranks != other.run.ranks:
-        return False
-    machines = [_machine(side) for side in (one, other)]
-    if machines[0] == ([], None):
-        return one.run.host is not None and one.run.host == other.run.host
-    return machines[0] == machines[1]
-
-
-def _machine(report: Report) -> tuple[list[str], object]:
-    used = [gpu for gpu in report.gpus if gpu.ours is not False]
-    return sorted(gpu.name or "?" for gpu in used), report.run.facts.cpus
-
-
-def _differing(one: Arguments, other: Arguments) -> list[str]:
-    names = dict.fromkeys([*one.options, *other.options])
-    return [name for name in names if one.options.get(name) != other.options.get(name)]
-
-
-def _plain(option: str) -> str:
-    return option.lstrip("-").replace("_", "-").replace(".", "-").lower()
-
-
-# The comparison.
-
 WARM_UP_SHARE = 0.1  # of a run's buckets, the first ones, left out: compilation, caches, autotuning
 MIN_BUCKETS = 8  # buckets of steps on each side, before anything is said about noise
-SIGMAS = 3.0  # standard errors of the difference: by chance more in fewer than 3 of 1,000 comparisons
+NOISE_SIGMAS = 3.0  # standard errors of the difference: by chance more in fewer than 3 of 1,000 comparisons
 STRETCHES = 8  # parts of a run, whose means show how much the machine itself varied
 MAX_WORK_DIFFERENCE = 0.01  # tokens or samples a step that differ by more are different work
 
@@ -268,12 +70,12 @@ class Comparison:
     work: tuple[StepWork, StepWork] = (StepWork(), StepWork())
 
 
-def compare(before: Side, after: Side) -> Comparison:
+def compare_runs(before: Side, after: Side) -> Comparison:
     """Return how `after` differs from `before`."""
     one, two = before.report, after.report
-    seconds = (_typical(before.step_seconds), _typical(after.step_seconds))
+    seconds = (_typical_mean(before.step_seconds), _typical_mean(after.step_seconds))
     works = (work_of(one), work_of(two))
-    per, amounts = _common(*works)
+    per, amounts = _common_unit(*works)
     slower = None
     if seconds[0] and seconds[1]:
         slower = (seconds[1] / amounts[1]) / (seconds[0] / amounts[0])
@@ -293,61 +95,61 @@ def compare(before: Side, after: Side) -> Comparison:
         samples_per_second=(one.throughput.samples_per_second, two.throughput.samples_per_second),
         more_than_noise=more_than_noise,
         noise=noise,
-        phases=_phases(one, two, amounts),
-        wall=_wall(one, two),
+        phases=_phase_changes(one, two, amounts),
+        wall=_wall_changes(one, two),
         cost=(one.progress.cost, two.progress.cost),
         metrics={name: (one.metrics[name].last, two.metrics[name].last) for name in one.metrics if name in two.metrics},
-        changed=changes(one, two),
-        unlike=[Change(*difference) for difference in unlike(one, two)],
+        changed=find_changes(one, two),
+        unlike=[Change(*difference) for difference in differences(one, two)],
         warnings=_warnings(one, two, per, works),
         work=works,
     )
 
 
-def _settled(curve: Curve) -> list[float]:
+def _known_means(curve: Curve) -> list[float]:
     values = [mean for mean in curve.mean if mean == mean]
     return values[math.ceil(WARM_UP_SHARE * len(values)) :] if len(values) > 2 else values
 
 
-def _typical(curve: Curve) -> float | None:
+def _typical_mean(curve: Curve) -> float | None:
     """Return the mean without slow steps, as for the phases: a median would hide what every tenth step takes longer."""
-    values = _usual(curve)
+    values = _usual_means(curve)
     return fmean(values) if values else None
 
 
-def _usual(curve: Curve) -> list[float]:
-    values = _settled(curve)
+def _usual_means(curve: Curve) -> list[float]:
+    values = _known_means(curve)
     limit = slow_limit(values) if len(values) >= MIN_BUCKETS else math.inf
     return [value for value in values if value <= limit]
 
 
 def _noise(before: Curve, after: Curve) -> tuple[bool | None, str]:
     """Return whether the typical steps differ by more than noise (None: too few steps), and the test in words."""
-    one, two = _usual(before), _usual(after)
+    one, two = _usual_means(before), _usual_means(after)
     if min(len(one), len(two)) < MIN_BUCKETS:
         return None, "too few steps to judge"
-    error = math.hypot(_error(one), _error(two))
+    error = math.hypot(_standard_error(one), _standard_error(two))
     difference = abs(fmean(two) - fmean(one))
-    beyond = difference > SIGMAS * error and difference > 0
+    beyond = difference > NOISE_SIGMAS * error and difference > 0
     sigmas = f"{difference / error:.1f}" if error else "many"
     verdict = "significant" if beyond else "not significant"
-    varied = " and ".join(share(pstdev(_stretches(values)) / (fmean(values) or 1.0)) for values in (one, two))
-    return beyond, f"{verdict} ({sigmas} sigma, threshold {SIGMAS:g}); stretches of one run vary by {varied}"
+    varied = " and ".join(share(pstdev(_stretch_means(values)) / (fmean(values) or 1.0)) for values in (one, two))
+    return beyond, f"{verdict} ({sigmas} sigma, threshold {NOISE_SIGMAS:g}); stretches of one run vary by {varied}"
 
 
-def _error(values: list[float]) -> float:
+def _standard_error(values: list[float]) -> float:
     """Return the standard error of the mean: by single steps, or by stretches where neighbors come and go."""
-    stretches = _stretches(values)
+    stretches = _stretch_means(values)
     return max(stdev(rows) / math.sqrt(len(rows)) for rows in (values, stretches))
 
 
-def _stretches(values: list[float]) -> list[float]:
+def _stretch_means(values: list[float]) -> list[float]:
     """Return the means of consecutive parts of a run, of about equal length."""
     edges = [at * len(values) // STRETCHES for at in range(STRETCHES + 1)]
     return [fmean(values[first:end]) for first, end in pairwise(edges)]
 
 
-def _common(one: StepWork, two: StepWork) -> tuple[str, tuple[float, float]]:
+def _common_unit(one: StepWork, two: StepWork) -> tuple[str, tuple[float, float]]:
     """Return the unit to compare by: tokens or samples a step where both runs count them and differ, else steps."""
     for per, before, after in (("token", one.tokens, two.tokens), ("sample", one.samples, two.samples)):
         if before and after:
@@ -368,7 +170,7 @@ def skipped_share(report: Report) -> float:
     return report.progress.steps_skipped / max(1, report.progress.steps_ok + report.progress.steps_skipped)
 
 
-def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[PhaseChange]:
+def _phase_changes(one: Report, two: Report, amounts: tuple[float, float]) -> list[PhaseChange]:
     """Return each phase's mean over all steps, one-offs and slow steps left out, and its part of the difference.
 
     The largest part comes first.
@@ -376,7 +178,7 @@ def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[Phas
     Args:
         amounts: the work a step of both runs: the difference is that of the time for the same work.
     """
-    if _clock(one) != _clock(two) or HOST_ONLY in (_clock(one), _clock(two)):
+    if _phase_clock(one) != _phase_clock(two) or HOST_ONLY in (_phase_clock(one), _phase_clock(two)):
         return []  # the time that the host waits does not measure the device's work
     before, after = _means(one), _means(two)
     grown = {
@@ -393,7 +195,7 @@ def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[Phas
     return sorted(rows, key=lambda row: -abs(grown[row.name]))
 
 
-def _clock(report: Report) -> str:
+def _phase_clock(report: Report) -> str:
     """Return the clock that measured the phases."""
     cuda = any(row.clock == "cuda" for row in report.phases)
     return "cuda" if cuda else "host" if report.device is None else HOST_ONLY
@@ -404,7 +206,7 @@ def _means(report: Report) -> dict[str, float]:
     return {row.name: row.habit / steps for row in report.phases} if steps else {}
 
 
-def _wall(one: Report, two: Report) -> dict[str, tuple[float | None, float | None]]:
+def _wall_changes(one: Report, two: Report) -> dict[str, tuple[float | None, float | None]]:
     rows: dict[str, tuple[float | None, float | None]] = {
         name: (getattr(one.wall, name), getattr(two.wall, name))
         for name in ("total", "startup", "steps", "between_steps", "teardown")
@@ -419,10 +221,10 @@ def _warnings(one: Report, two: Report, per: str, works: tuple[StepWork, StepWor
     before, after = (work.tokens if per == "token" else work.samples for work in works)
     if per != "step" and before and after:
         warnings.append(f"{per}s a step differ ({before:.4g} and {after:.4g}): speeds are compared per {per}")
-    clocks = [_clock(report) for report in (one, two)]
+    clocks = [_phase_clock(report) for report in (one, two)]
     if clocks[0] != clocks[1] or HOST_ONLY in clocks:
         warnings.append(f"phases not compared: measured by {clocks[0]} and {clocks[1]}")
-    heavier = heaviness(*works)
+    heavier = work_ratio(*works)
     if heavier is not None and abs(heavier - 1) > MAX_WORK_DIFFERENCE:
         warnings.append(f"a token takes {heavier:.2f}x the arithmetic of the earlier run")
     if abs(skipped_share(one) - skipped_share(two)) > MAX_SKIPPED_DIFFERENCE:

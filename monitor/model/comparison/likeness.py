@@ -31,7 +31,7 @@ _TABLES = ("config", "loader", "accelerate")
 Difference = tuple[str, Any, Any]  # name, before, after
 
 
-def unlike(one: Report, two: Report) -> list[Difference]:
+def differences(one: Report, two: Report) -> list[Difference]:
     """Return what makes the speed of one run no baseline for the other; empty where they are alike, as far as known."""
     rows = [*_circumstances(one, two), *_work(one, two), *_settings(one.run.facts.table, two.run.facts.table)]
     return list({name: (name, before, after) for name, before, after in rows}.values())
@@ -44,11 +44,11 @@ def _circumstances(one: Report, two: Report) -> Iterator[Difference]:
         yield "source of the steps", one.run.source, two.run.source
     if one.run.ranks and two.run.ranks and one.run.ranks != two.run.ranks:
         yield "ranks", one.run.ranks, two.run.ranks
-    yield from _differing("python", _minor(first.python_version), _minor(second.python_version))
-    yield from _differing("device", first.optimizer.device, second.optimizer.device)
+    yield from _if_different("python", _minor_version(first.python_version), _minor_version(second.python_version))
+    yield from _if_different("device", first.optimizer.device, second.optimizer.device)
     for name in _BACKENDS:
-        yield from _differing(name, first.environment.get(name), second.environment.get(name))
-    yield from _differing("frameworks", _stack(first.versions), _stack(second.versions))
+        yield from _if_different(name, first.environment.get(name), second.environment.get(name))
+    yield from _if_different("frameworks", _framework_versions(first.versions), _framework_versions(second.versions))
 
 
 def _work(one: Report, two: Report) -> Iterator[Difference]:
@@ -62,9 +62,9 @@ def _work(one: Report, two: Report) -> Iterator[Difference]:
         if first and second and max(first, second) > most * min(first, second):
             yield name, _rounded(first), _rounded(second)
     facts, others = one.run.facts, two.run.facts
-    yield from _differing("model", facts.model.kind, others.model.kind)
-    yield from _differing("dtypes", _dtypes(facts), _dtypes(others))
-    yield from _differing("autocast", facts.autocast, others.autocast)
+    yield from _if_different("model", facts.model.kind, others.model.kind)
+    yield from _if_different("dtypes", _dtypes(facts), _dtypes(others))
+    yield from _if_different("autocast", facts.autocast, others.autocast)
 
 
 def _settings(one: dict[str, Any], two: dict[str, Any]) -> Iterator[Difference]:
@@ -73,20 +73,20 @@ def _settings(one: dict[str, Any], two: dict[str, Any]) -> Iterator[Difference]:
         if isinstance(before, dict) and isinstance(after, dict):
             for name in before:
                 if isinstance(name, str) and _SETTINGS.search(name) and name in after:
-                    yield from _differing(f"{table}.{name}", before[name], after[name])
+                    yield from _if_different(f"{table}.{name}", before[name], after[name])
 
 
-def _differing(name: str, before: Any, after: Any) -> Iterator[Difference]:
+def _if_different(name: str, before: Any, after: Any) -> Iterator[Difference]:
     if before is not None and after is not None and before != after:
         yield name, before, after
 
 
-def _stack(versions: dict[str, str]) -> str | None:
+def _framework_versions(versions: dict[str, str]) -> str | None:
     """Return the frameworks that were loaded; None where none is known."""
     return ", ".join(name for name in _STACKS if name in versions) or None
 
 
-def _minor(version: str | None) -> str | None:
+def _minor_version(version: str | None) -> str | None:
     """Return `3.12` of `3.12.4`: a patch release of the interpreter is as fast."""
     return ".".join(version.split(".")[:2]) if version is not None else None
 

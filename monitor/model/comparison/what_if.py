@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from monitor.model.report import Finding, Projection, Report, WhatIf
 
-STARTUP, BETWEEN, TEARDOWN = "startup", "between_steps", "teardown"
-ONCE = (STARTUP, TEARDOWN)  # parts that occur once a run, outside the steps
+STARTUP_PART, BETWEEN_PART, TEARDOWN_PART = "startup", "between_steps", "teardown"
+ONCE = (STARTUP_PART, TEARDOWN_PART)  # parts that occur once a run, outside the steps
 # Findings that cost time once, before the first step or while no step is done: the steps stay the same.
 _ONCE = frozenset(("slow-startup", "compile-warmup", "stalled"))
 
@@ -25,14 +25,14 @@ class UnknownPart(Exception):
         self.known = known
 
 
-def parts(report: Report) -> dict[str, float]:
+def part_seconds(report: Report) -> dict[str, float]:
     """Return the seconds of each part that may be asked about: phases, spans, and the rest of the wall time."""
     seconds_of = {row.name: row.mean * row.count for row in report.phases}
     for name, seconds in report.wall.in_loop.items():
         seconds_of[name] = seconds_of.get(name, 0.0) + seconds
-    for name, known in ((STARTUP, report.wall.startup), (BETWEEN, report.wall.between_steps)):
+    for name, known in ((STARTUP_PART, report.wall.startup), (BETWEEN_PART, report.wall.between_steps)):
         seconds_of[name] = known or 0.0
-    seconds_of[TEARDOWN] = report.wall.teardown
+    seconds_of[TEARDOWN_PART] = report.wall.teardown
     return seconds_of
 
 
@@ -45,31 +45,31 @@ def what_if(report: Report, assumed: Mapping[str, float]) -> WhatIf:
     Raises:
         UnknownPart: this run has no such part.
     """
-    known = parts(report)
+    known = part_seconds(report)
     for name in assumed:
         if name not in known:
             raise UnknownPart(name, list(known))
     gone = {name: (1.0 - share) * known[name] for name, share in assumed.items()}
     of_steps = sum(seconds for name, seconds in gone.items() if name not in ONCE)
-    return _without(report, of_steps, sum(gone.values()) - of_steps, dict(assumed))
+    return _with_less_time(report, of_steps, sum(gone.values()) - of_steps, dict(assumed))
 
 
-def without(report: Report, finding: Finding) -> WhatIf | None:
+def without_finding(report: Report, finding: Finding) -> WhatIf | None:
     """Return the run without the cost of this finding, at most; None where the finding has no cost in time."""
     lost, total = finding.lost_fraction, report.wall.total
     if not lost or not total or lost >= 1.0:
         return None
     seconds = lost * total
     once = seconds if finding.code in _ONCE else min(seconds, finding.once_fraction * total)
-    return _without(report, seconds - once, once, {})
+    return _with_less_time(report, seconds - once, once, {})
 
 
-def recoverable(report: Report, finding: Finding) -> float | None:
+def recoverable_share(report: Report, finding: Finding) -> float | None:
     """Return the share of the time since the first step that steps gain at most once this finding is fixed.
 
     None: the cause is over while the run goes on, the finding costs no step time, or its cost is unknown.
     """
-    projected = without(report, finding)
+    projected = without_finding(report, finding)
     if projected is None or projected.faster is None or projected.faster <= 1.0 or is_past(report, finding):
         return None
     return 1.0 - 1.0 / projected.faster
@@ -80,7 +80,7 @@ def is_past(report: Report, finding: Finding) -> bool:
     return finding.over and report.outcome.state == "running"
 
 
-def _without(report: Report, of_steps: float, once: float, assumed: dict[str, float]) -> WhatIf:
+def _with_less_time(report: Report, of_steps: float, once: float, assumed: dict[str, float]) -> WhatIf:
     """Return the run with so many seconds less: of its steps and what lies between them, and of what comes once."""
     wall, rates = report.wall, report.throughput
     stepping = wall.stepping

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor.model.compute.peaks import ceiling, peak_of
-from monitor.model.operations import Operations, apart, flop, in_words, operations
+from monitor.model.operations import Operations, difference_note, flop_text, read_operations, work_text
 from monitor.model.report import Report
 from monitor.units import rate, share
 from trainhooks.protocol.facts import TrainedModel
@@ -90,21 +90,21 @@ def work_per_unit(work: Work, tokens: bool = True) -> WorkPerUnit | None:
     """
     formula = flops_a_token(work.model, work.length)
     seen = work.seen
-    by_token = seen.a_token(work.length) if seen is not None and tokens else None
+    by_token = seen.token_flops(work.length) if seen is not None and tokens else None
     if seen is not None and by_token:
-        differs = apart(by_token, formula) if formula is not None else ""
+        differs = difference_note(by_token, formula) if formula is not None else ""
         if differs is not None:
-            lines = [f"{flop(by_token)} a token = {in_words(seen, work.length)}", *([differs] if differs else [])]
+            lines = [f"{flop_text(by_token)} a token = {work_text(seen, work.length)}", *([differs] if differs else [])]
             return WorkPerUnit(flops=by_token, per="token", lines=tuple(lines))
     if formula is not None and tokens:
         return WorkPerUnit(flops=formula, per="token", lines=_of_a_token(work, formula))
-    by_sample = seen.a_sample(None) if seen is not None else None
+    by_sample = seen.sample_flops(None) if seen is not None else None
     if seen is None or not by_sample:
         return None
-    return WorkPerUnit(flops=by_sample, per="sample", lines=(f"{flop(by_sample)} a sample = {in_words(seen, None)}",))
+    return WorkPerUnit(by_sample, "sample", (f"{flop_text(by_sample)} a sample = {work_text(seen, None)}",))
 
 
-def mfu(
+def mfu_of(
     work: Work,
     tokens_per_second: float | None,
     devices: Sequence[Accelerator],
@@ -114,7 +114,7 @@ def mfu(
     per_unit = work_per_unit(work, bool(tokens_per_second)) or work_per_unit(work)
     a_second = tokens_per_second if per_unit is None or per_unit.per == "token" else samples_per_second
     a_token = per_unit.flops if per_unit is not None and per_unit.per == "token" else None
-    dtype = format_of(work)
+    dtype = matmul_format(work)
     unknown = _why_unknown(work, per_unit, dtype, a_second, devices)
     if unknown or per_unit is None or dtype is None or not a_second:
         return Mfu(flops_a_token=a_token, formula=per_unit.lines if per_unit is not None else (), unknown=unknown)
@@ -124,7 +124,7 @@ def mfu(
     needed = per_unit.flops * a_second
     unit = "tok/s" if per_unit.per == "token" else "samples/s"
     lines = [
-        f"MFU {share(needed / peak)} = {rate(a_second, unit)} x {flop(per_unit.flops)} a {per_unit.per}"
+        f"MFU {share(needed / peak)} = {rate(a_second, unit)} x {flop_text(per_unit.flops)} a {per_unit.per}"
         f" / {_flops(peak)}",
         *per_unit.lines,
         *_of_the_peak(devices, dtype),
@@ -141,7 +141,7 @@ def mfu(
     )
 
 
-def format_of(work: Work) -> str | None:
+def matmul_format(work: Work) -> str | None:
     """Return the format of the matrix products: as recorded, else by the settings; None: mixed or unknown."""
     seen = work.seen
     return seen.dtype if seen is not None and not seen.unknown and seen.dtype is not None else work.dtype
@@ -186,7 +186,7 @@ def _tflops(device: Accelerator, dtype: str) -> float:
 def _of_a_token(work: Work, per_unit: float) -> tuple[str, ...]:
     model = work.model
     return (
-        f"{flop(per_unit)} a token = 6 x {model.matmul_parameters:,} parameters in matrix products"
+        f"{flop_text(per_unit)} a token = 6 x {model.matmul_parameters:,} parameters in matrix products"
         f" + 12 x {model.layers} layers x {model.attention_width:,} wide x {work.length:,.0f} tokens long",
     )
 
@@ -213,15 +213,13 @@ def _flops(value: float) -> str:
     return f"{value / 1e12:,.4g} TFLOPS"
 
 
-# The model, by the facts of a run
-
 _EXPERT_TYPES = re.compile(r"moe|mixtral|dbrx|deepseek_v[23]|gpt_oss|llama4|jamba|switch_transformers", re.IGNORECASE)
 _HALF = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
 
 
 def model_of(known: TrainedModel) -> Model:
     """Return the model by what the hooks tell of it."""
-    unknown = _not_dense(known)
+    unknown = _why_not_dense(known)
     if unknown:
         return Model(unknown=unknown)
     if not known.num_attention_heads:  # no attention: the formula does not hold
@@ -234,7 +232,7 @@ def model_of(known: TrainedModel) -> Model:
     )
 
 
-def _not_dense(known: TrainedModel) -> str | None:
+def _why_not_dense(known: TrainedModel) -> str | None:
     """Return why the formula does not hold; None where it does."""
     if known.peft:
         return f"adapters ({known.peft}) train; the formula covers full training"
@@ -302,20 +300,20 @@ class StepWork:
 
 def work_of(report: Report) -> StepWork:
     """Return the work of a run's steps, by its rates and by what is known of its model."""
-    tokens, samples = _a_step(report, "tokens_per_second"), _a_step(report, "samples_per_second")
+    tokens, samples = _per_step(report, "tokens_per_second"), _per_step(report, "samples_per_second")
     length = tokens / samples if tokens and samples else None
     known = report.run.facts
-    unit_work = work_per_unit(Work(model_of(known.model), length, seen=operations(known)))
+    unit_work = work_per_unit(Work(model_of(known.model), length, seen=read_operations(known)))
     a_token = unit_work.flops if unit_work is not None and unit_work.per == "token" else None
     return StepWork(tokens, samples, length, a_token, known.model.parameters or None)
 
 
-def _a_step(report: Report, rate: str) -> float | None:
+def _per_step(report: Report, rate: str) -> float | None:
     per_second, steps = getattr(report.throughput, rate), report.throughput.steps_per_second
     return per_second / steps if per_second and steps else None
 
 
-def heaviness(before: StepWork, after: StepWork) -> float | None:
+def work_ratio(before: StepWork, after: StepWork) -> float | None:
     """Return the ratio of the FLOPs a token (else of the parameters), later to earlier; None: unknown."""
     if before.flops_a_token and after.flops_a_token:
         return after.flops_a_token / before.flops_a_token

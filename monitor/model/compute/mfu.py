@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from statistics import median
 
-from monitor.model.compute.flops import Accelerator, Mfu, Work, compute_dtype, format_of, mfu, model_of
+from monitor.model.compute.flops import Accelerator, Mfu, Work, compute_dtype, matmul_format, mfu_of, model_of
 from monitor.model.compute.peaks import PEAKS, peak_of
 from monitor.model.device.device_report import Device, LossRow
-from monitor.model.operations import Operations, operations
+from monitor.model.operations import Operations, read_operations
 from monitor.model.report import Rates, Throughput
 from monitor.model.state import RankState, RunState, driver_uuids
 from monitor.model.steps.series import Column
-from monitor.model.wall_time import newest
+from monitor.model.wall_time import current
 from monitor.units import share
 from trainhooks.protocol.events import Gpu
 from trainhooks.protocol.facts import RunFacts
@@ -30,7 +30,7 @@ A100 = PEAKS["a100"].bf16 or 0.0
 # Beyond this two peaks differ: formulas of the work differ by a tenth, and pauses are counted or not.
 MAX_PEAK_RATIO = 1.25
 MAX_RATIO_ERROR = 0.15  # of the ratio of two peaks, for the same reasons; distinguishable peaks lie further apart
-MIN_VALUES = 5  # MFU values of the program, before their mean is used
+MIN_MFU_VALUES = 5  # MFU values of the program, before their mean is used
 # What nanoGPT and its derivatives print before they have measured it, as the console reader notes it.
 UNMEASURED = ("mfu -100.0", "mfu -1.0")
 
@@ -51,12 +51,12 @@ def mfu_of_program(
         peak: TFLOPS of one of its GPUs in the format of its products; None: unknown.
         name: of that GPU.
     """
-    printed = _printed(metrics)
-    if printed is None or not peak or _alike(peak, A100):
+    printed = _printed_mfu(metrics)
+    if printed is None or not peak or _are_close(peak, A100):
         return None
     like_nanogpt = any(note.endswith(UNMEASURED) for note in notes)
     if ours is not None and ours > 0:
-        return _by_ratio(printed, ours, peak, name, like_nanogpt)
+        return _ratio_note(printed, ours, peak, name, like_nanogpt)
     if not like_nanogpt:
         return None
     value = printed / 100.0  # nanoGPT prints percent
@@ -66,7 +66,7 @@ def mfu_of_program(
     )
 
 
-def _by_ratio(printed: float, ours: float, peak: float, name: str | None, like_nanogpt: bool) -> str | None:
+def _ratio_note(printed: float, ours: float, peak: float, name: str | None, like_nanogpt: bool) -> str | None:
     """Return the note by the ratio of the program's MFU to the one computed here; None: no A100's peak."""
     for value in (printed, printed / 100.0):  # a share, or percent
         times = value / ours
@@ -79,38 +79,36 @@ def _by_ratio(printed: float, ours: float, peak: float, name: str | None, like_n
     return None
 
 
-def _alike(one: float, other: float) -> bool:
+def _are_close(one: float, other: float) -> bool:
     return max(one, other) <= MAX_PEAK_RATIO * min(one, other)
 
 
-def _printed(metrics: Mapping[str, Column]) -> float | None:
+def _printed_mfu(metrics: Mapping[str, Column]) -> float | None:
     """Return the mean of the program's MFU; nanoGPT's is a running mean without the first steps. None: too few."""
     for name, column in metrics.items():
         if name.rpartition("/")[2].lower() == "mfu":
             value = column.settled()
-            if value.count >= MIN_VALUES:
+            if value.count >= MIN_MFU_VALUES:
                 mean = value.sum / value.count
                 return mean if mean > 0 else None
     return None
 
 
-# The MFU as computed here
-
 _WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
-OFF = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no mixed precision" in the facts
+NOT_MIXED = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no mixed precision" in the facts
 MIN_CALLS_RATIO = 1.2  # calls of the model for the samples of one step: more is not gradient accumulation
-MIN_LIMIT_SHARE = 0.98  # of the default power limit: drivers round limits
-MIN_LOAD = 50.0  # percent utilization: an idle GPU lowers its clock
+MIN_POWER_LIMIT = 0.98  # of the default power limit: drivers round limits
+MIN_UTILIZATION = 50.0  # percent utilization: an idle GPU lowers its clock
 
 
-def fill(throughput: Throughput, state: RunState, running: bool) -> None:
+def fill_mfu(throughput: Throughput, state: RunState, running: bool) -> None:
     """Set the MFU and its formula in the rates; where GPUs are used and it is unknown, the reason."""
     cards = _cards(state)
     work = _work(state.main, throughput, state.facts)
-    reason = _unsuited(state, cards, work.seen) or _called_otherwise(state.main, throughput, work.seen)
-    reason = reason or _in_company(state.facts)
-    whole = _share(work, throughput, cards, reason, live=False)
-    recent = _share(work, throughput.recent, cards, reason, live=running)
+    reason = _why_unsuited(state, cards, work.seen) or _why_other_calls(state.main, throughput, work.seen)
+    reason = reason or _why_other_models(state.facts)
+    whole = _mfu(work, throughput, cards, reason, live=False)
+    recent = _mfu(work, throughput.recent, cards, reason, live=running)
     throughput.mfu, throughput.recent.mfu = whole.share, recent.share
     throughput.mfu_of_program = _of_the_program(state, cards, work, whole.share)
     if whole.share is not None:
@@ -121,12 +119,12 @@ def fill(throughput: Throughput, state: RunState, running: bool) -> None:
         throughput.mfu_unknown = whole.unknown
 
 
-def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live: bool) -> Mfu:
+def _mfu(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live: bool) -> Mfu:
     if reason is not None:
         return Mfu(unknown=reason)
-    clocks = [card.sm_clock if live and (card.utilization or 0.0) >= MIN_LOAD else None for card in cards]
+    clocks = [card.sm_clock if live and (card.utilization or 0.0) >= MIN_UTILIZATION else None for card in cards]
     devices = [Accelerator(card.name, clock) for card, clock in zip(cards, clocks, strict=True)]
-    value = mfu(work, rates.tokens_per_second, devices, rates.samples_per_second)
+    value = mfu_of(work, rates.tokens_per_second, devices, rates.samples_per_second)
     if value.share is not None and value.share > 1.0:
         return Mfu(unknown="above 100%: too many tokens are counted, or the peak is of another card")
     return value
@@ -135,7 +133,7 @@ def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live:
 def _cards(state: RunState) -> list[Gpu]:
     """Return the newest readings of the GPUs that the shown rank uses; empty where one of them has none."""
     used: list[str] = []
-    for process in newest(state):
+    for process in current(state):
         if process.rank == state.main.rank:
             used += [uuid for uuid in process.devices if uuid not in used]
     matches = [driver_uuids(state, [uuid]) for uuid in used]
@@ -146,7 +144,7 @@ def _cards(state: RunState) -> list[Gpu]:
 
 def _work(main: RankState, rates: Rates, facts: RunFacts) -> Work:
     tokens, samples = rates.tokens_per_second, rates.samples_per_second
-    seen = operations(facts, matmul_precision(facts))
+    seen = read_operations(facts, matmul_precision(facts))
     return Work(
         model=model_of(facts.model),
         length=tokens / samples if tokens and samples else None,
@@ -155,13 +153,13 @@ def _work(main: RankState, rates: Rates, facts: RunFacts) -> Work:
     )
 
 
-def _in_company(facts: RunFacts) -> str | None:
+def _why_other_models(facts: RunFacts) -> str | None:
     """Return why the trained model is not what the GPU computes; None: it is, as far as known."""
     cut = facts.updates.unused_gradients.cut
     return "gradients of an untrained model are computed as well: its operations are not seen" if cut else None
 
 
-def _called_otherwise(main: RankState, rates: Rates, seen: Operations | None) -> str | None:
+def _why_other_calls(main: RankState, rates: Rates, seen: Operations | None) -> str | None:
     """Return why one call of the model is not the work of a batch: more calls than batches; None: it is."""
     samples, steps = rates.samples_per_second, rates.steps_per_second
     calls = [step.forwards or 1 for step in main.latest.steps()]
@@ -173,7 +171,7 @@ def _called_otherwise(main: RankState, rates: Rates, seen: Operations | None) ->
     return None
 
 
-def _unsuited(state: RunState, cards: list[Gpu], seen: Operations | None) -> str | None:
+def _why_unsuited(state: RunState, cards: list[Gpu], seen: Operations | None) -> str | None:
     """Return why this run's tokens a second do not measure training on its GPUs; None: they do."""
     main, facts = state.main, state.facts
     if not cards:
@@ -203,7 +201,7 @@ def _dtype(facts: RunFacts) -> str | None:
         return None
     settings = [facts.autocast, facts.accelerate.mixed_precision]
     settings += [name for name, on in (("bf16", config.bf16), ("fp16", config.fp16)) if on]
-    mixed = {compute_dtype([], setting) for setting in settings if setting is not None and setting not in OFF}
+    mixed = {compute_dtype([], setting) for setting in settings if setting is not None and setting not in NOT_MIXED}
     if mixed:
         return mixed.pop() if len(mixed) == 1 else None
     kind = compute_dtype(list(facts.model.dtypes), None, matmul_precision(facts))
@@ -223,14 +221,14 @@ def _of_lower_limits(cards: list[Gpu]) -> list[str]:
     """Return a line for each lowered power limit: the peak stays that of the data sheet."""
     lower = [(card.power_limit, card.power_limit_default) for card in cards]
     lowered = {
-        f"{limit:.0f} W of {full:.0f} W" for limit, full in lower if limit and full and limit < MIN_LIMIT_SHARE * full
+        f"{limit:.0f} W of {full:.0f} W" for limit, full in lower if limit and full and limit < MIN_POWER_LIMIT * full
     }
     return [f"power limit {words}; the peak is that of the full limit" for words in sorted(lowered)]
 
 
 def _of_the_program(state: RunState, cards: list[Gpu], work: Work, ours: float | None) -> str | None:
     names = {card.name for card in cards}
-    kind = format_of(work) or "bf16"  # as nanoGPT has it
+    kind = matmul_format(work) or "bf16"  # as nanoGPT has it
     peak = peak_of(cards[0].name) if len(names) == 1 else None
     tflops = peak.tflops(kind) if peak is not None else None
     if any(card.mig for card in cards):
@@ -239,13 +237,13 @@ def _of_the_program(state: RunState, cards: list[Gpu], work: Work, ours: float |
 
 
 def _of_one_rank(state: RunState) -> list[str]:
-    others = {producer.rank for producer in newest(state)} - {state.main.rank}
+    others = {producer.rank for producer in current(state)} - {state.main.rank}
     return [f"rank {state.main.rank} only: its own tokens on its own GPUs"] if others else []
 
 
 # The losses from the hardware's peak down to the MFU.
 
-MIN_SHOWN_SHARE = 1e-9  # of the peak: less is a rounding error
+MIN_LOSS = 1e-9  # of the peak: less is a rounding error
 
 
 def below_peak(device: Device, mfu: float | None, waits: float | None) -> list[LossRow]:
@@ -266,4 +264,4 @@ def below_peak(device: Device, mfu: float | None, waits: float | None) -> list[L
         LossRow("waiting for another rank", collective),
         LossRow("kernels that do less than the peak", least - collective - mfu),
     ]
-    return [row for row in rows if row.share > MIN_SHOWN_SHARE]
+    return [row for row in rows if row.share > MIN_LOSS]

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from monitor.model.device.device_report import AccountRow, Device, IdlePlace, OutsideRow
+from monitor.model.device.device_report import AccountRow, Device, IdlePlace
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
-from monitor.model.state import RunState, ours
+from monitor.model.state import RunState, used_gpus
 from monitor.model.steps.sampled_calls import CHECKPOINT, LOGGING, kind_of
-from monitor.units import duration, plural, share
-from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, does
+from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, effects_of
 from trainhooks.protocol.facts import Batch
-from trainhooks.protocol.limits import clean
 from trainhooks.protocol.places import Place
 
 # Copies between host and device as a part of the device's time, by the traffic that the driver reports.
@@ -50,7 +48,7 @@ class Copied:
 UNKNOWN_COPIES = Copied()
 
 
-def copied(state: RunState, driver: Device, step: float, in_steps: float, queued: float | None, idle: float) -> Copied:
+def copies(state: RunState, driver: Device, step: float, in_steps: float, queued: float | None, idle: float) -> Copied:
     """Return the share of copies as a range.
 
     Args:
@@ -70,9 +68,9 @@ def copied(state: RunState, driver: Device, step: float, in_steps: float, queued
         most = min(most, (1.0 - driver.sm_active) / in_steps)
     most = max(0.0, most)
     behind = min(most, max(0.0, moved - waited) / MIN_PINNED_RATE)
-    if not _alone(state):
+    if not _is_alone(state):
         return Copied(least=0.0, most=most, queued=behind)
-    least = waited / _link(state)
+    least = waited / _link_rate(state)
     if queued is not None and driver.utilization is not None:  # queued work that was no kernel was a copy
         least = max(least, queued - min(1.0, driver.utilization / in_steps))
     return Copied(least=min(least, most), most=most, queued=behind)
@@ -85,9 +83,9 @@ def _waited_for(driver: Device, step: float, batch: Batch) -> float:
     return min(batch.bytes / step, driver.pcie_rx or 0.0)
 
 
-def _link(state: RunState) -> float:
+def _link_rate(state: RunState) -> float:
     """Return the bytes a second that the fastest of the run's links carries."""
-    used = ours(state)
+    used = used_gpus(state)
     links = [watch.link for uuid, watch in state.throttles.gpus.items() if used is None or uuid in used]
     rates = [
         MAX_LANE_RATE[gen] * (link.lanes_max or 16) for link in links if (gen := link.generation_max) in MAX_LANE_RATE
@@ -95,16 +93,16 @@ def _link(state: RunState) -> float:
     return max(rates) if rates and len(rates) == len(links) else MAX_LINK_RATE
 
 
-def _alone(state: RunState) -> bool:
+def _is_alone(state: RunState) -> bool:
     """Return whether the traffic is this process's: no rank beside it, and no other program on its cards."""
     if len(state.ranks) > 1 or len(state.devices) > 1:
         return False
-    used = ours(state)
+    used = used_gpus(state)
     newest = [rows[-1] for uuid, rows in state.gpus.items() if used is None or uuid in used]
     return all(not any(owner is False for *_, owner in gpu.processes or ()) for gpu in newest)
 
 
-MAX_PLACES = 12
+MAX_IDLE_PLACES = 12
 DATA = "data"
 WAITING_FOR_DATA = "waiting for data"
 # Phases in which the host launches no kernels: once its queue is empty, the device is idle.
@@ -116,8 +114,8 @@ COPYING = "copies"
 BUSY, COPY, IDLE = "busy", "copy", "idle"
 _STATES = (BUSY, COPY, IDLE)
 
-SIGMAS = 1.96  # of the 95% range of a share
-MAX_ROWS = 3  # places of one kind that have a row of their own
+RANGE_SIGMAS = 1.96  # of the 95% range of a share
+MAX_PLACE_ROWS = 3  # places of one kind that have a row of their own
 _SYNCHRONIZING, _BLOCKING, _WAITING = "synchronizing", "copying", "waiting"
 
 
@@ -147,22 +145,22 @@ def device_account(
         copied: the share of time in which it copied and ran no kernel.
         kernels_most: the upper bound of the share of time in which any kernel ran, by the driver; None: unknown.
     """
-    rows = _phases(sums, copied)
+    rows = _phase_rows(sums, copied)
     if sums.busy_parts:
         unsure = _unsure(sums, copied, kernels_most)
-        rows += [*_garbage(sums, unsure), *_by_samples(samples, unsure)]
+        rows += [*_garbage_rows(sums, unsure), *_sample_rows(samples, unsure)]
     rows.append(AccountRow(what=COPYING, state=COPY, least=copied.least, most=copied.most, by="driver"))
     return sorted(rows, key=lambda row: (_STATES.index(row.state), -(row.most or 0.0)))
 
 
-def _phases(sums: DeviceSums, copied: Copied) -> list[AccountRow]:
+def _phase_rows(sums: DeviceSums, copied: Copied) -> list[AccountRow]:
     """Return the rows known from CUDA events: busy by phase, and idle where the host launches nothing."""
     rows = []
     queued = copied.queued or 0.0  # part of the certainly queued work; 0 where copies are unknown
     for name, phase in sums.phases.items():
         whole, busy = phase.total / sums.seconds, phase.busy / sums.seconds
         if name in LAUNCHES_NOTHING and sums.busy_parts:
-            idle = max(0.0, whole - busy - _collected(sums, name))
+            idle = max(0.0, whole - busy - _garbage_share(sums, name))
             rows.append(AccountRow(what=LAUNCHES_NOTHING[name], state=IDLE, least=idle, most=idle))
             if busy:
                 rows.append(
@@ -180,7 +178,7 @@ def _phases(sums: DeviceSums, copied: Copied) -> list[AccountRow]:
     return rows
 
 
-def _collected(sums: DeviceSums, name: str) -> float:
+def _garbage_share(sums: DeviceSums, name: str) -> float:
     """Return the share of garbage collection in a phase while the device was not certainly busy."""
     phase = sums.phases.get(name)
     return min(sums.gc_phases.get(name, 0.0), phase.total - phase.busy) / sums.seconds if phase is not None else 0.0
@@ -194,20 +192,20 @@ def _unsure(sums: DeviceSums, copied: Copied, kernels_most: float | None) -> _Un
         certain = sum(phase.busy for phase in sums.phases.values()) / sums.seconds
         certain = max(0.0, certain - (copied.queued or 0.0))
         work = min(whole, max(0.0, kernels_most - certain) + copied.most)
-    return _Unsure(whole=whole, work=work, gc=sum(_collected(sums, name) for name in launching))
+    return _Unsure(whole=whole, work=work, gc=sum(_garbage_share(sums, name) for name in launching))
 
 
-def _garbage(sums: DeviceSums, unsure: _Unsure) -> list[AccountRow]:
+def _garbage_rows(sums: DeviceSums, unsure: _Unsure) -> list[AccountRow]:
     """Return the row of garbage collection: at most its host time and the idle time."""
     if not sums.gc_steps:
         return []
-    quiet = sum(_collected(sums, name) for name in LAUNCHES_NOTHING)
+    quiet = sum(_garbage_share(sums, name) for name in LAUNCHES_NOTHING)
     took = (sums.gc / sums.gc_steps) / (sums.seconds / sums.steps)
     most = min(took, unsure.whole + quiet)
     return [AccountRow(what=GARBAGE, state=IDLE, least=min(most, quiet + unsure.idle(unsure.gc)), most=most, by="host")]
 
 
-def _by_samples(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsure) -> list[AccountRow]:
+def _sample_rows(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsure) -> list[AccountRow]:
     """Return what the host did while the device was not certainly busy, by the stack samples of that time."""
     if unsure.whole <= 0.0:
         return []
@@ -215,15 +213,15 @@ def _by_samples(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsur
     for phase, table in samples.items():
         if phase not in LAUNCHES_NOTHING:
             for place, (_, idle) in table.items():
-                counts[_doing(place)] += idle
-    counts = _fewer(+counts)
+                counts[_activity(place)] += idle
+    counts = _merge_rare(+counts)
     of = counts.total()
     rest = max(0.0, unsure.whole - unsure.gc)  # no stack samples are taken during a collection
     if not of:
         return [AccountRow(what=NOT_SEEN, state=IDLE, least=unsure.idle(rest), most=unsure.whole, by="looks", looks=0)]
     rows = []
     for what, times in counts.items():
-        low, high = counted_range(times, of)
+        low, high = sampled_range(times, of)
         rows.append(
             AccountRow(
                 what=what, state=IDLE, least=unsure.idle(low * rest), most=high * unsure.whole, by="looks", looks=of
@@ -232,9 +230,9 @@ def _by_samples(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsur
     return rows
 
 
-def _doing(place: Place) -> str:
+def _activity(place: Place) -> str:
     """Return `synchronizing at train.py:107`: by the innermost call of the stack sample."""
-    done = does(place.innermost_call)
+    done = effects_of(place.innermost_call)
     at = (place.library or place.users)._replace(function="", call="")
     if done & SYNCHRONIZES and not done & LOGS:
         return f"{_SYNCHRONIZING} at {at}"
@@ -246,22 +244,22 @@ def _doing(place: Place) -> str:
     return f"{doing}, in no phase" if doing in (LOGGING, CHECKPOINT) else LAUNCHING
 
 
-def _fewer(counts: Counter[str]) -> Counter[str]:
+def _merge_rare(counts: Counter[str]) -> Counter[str]:
     """Return a row for each of the most frequent places of a kind, and one for the other places of the kind."""
     rows: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     for what, times in counts.most_common():
         kind, at, _ = what.partition(" at ")
         kept[kind] += 1
-        rows[what if not at or kept[kind] <= MAX_ROWS else f"{kind} elsewhere"] += times
+        rows[what if not at or kept[kind] <= MAX_PLACE_ROWS else f"{kind} elsewhere"] += times
     return rows
 
 
-def counted_range(times: int, of: int) -> tuple[float, float]:
+def sampled_range(times: int, of: int) -> tuple[float, float]:
     """Return the 95% range (Wilson's) of a share, counted in `times` of `of` stack samples."""
-    share, spread = times / of, SIGMAS**2 / of
+    share, spread = times / of, RANGE_SIGMAS**2 / of
     middle = (share + spread / 2) / (1 + spread)
-    half = SIGMAS * math.sqrt(share * (1 - share) / of + spread / (4 * of)) / (1 + spread)
+    half = RANGE_SIGMAS * math.sqrt(share * (1 - share) / of + spread / (4 * of)) / (1 + spread)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -277,62 +275,4 @@ def idle_places(lane: DeviceLane, sums: DeviceSums) -> list[IdlePlace]:
         for place, (_, idle) in table.items()
         if idle
     ]
-    return sorted(rows, key=lambda row: -row.share)[:MAX_PLACES]
-
-
-# The breakdown as a table for people; the work outside the steps.
-
-HEAD = ["part", "state", "at least", "at most"]
-NOT_KNOWN = "unknown"
-MIN_SHOWN_SHARE = 0.001  # of the time: idle parts that may be less than this are not shown
-
-
-def shown(device: Device) -> list[AccountRow]:
-    return [row for row in device.account if row.state != "idle" or row.most is None or row.most >= MIN_SHOWN_SHARE]
-
-
-def rows(device: Device) -> list[list[str]]:
-    """Return the table with its head; empty where there is no breakdown."""
-    if not device.account:
-        return []
-    return [HEAD, *([clean(row.what, 48), row.state, _cell(row.least), _cell(row.most)] for row in shown(device))]
-
-
-def _cell(value: float | None) -> str:
-    return NOT_KNOWN if value is None else share(value)
-
-
-def notes(device: Device) -> list[str]:
-    """Return how to read the table, a line each."""
-    if not device.account:
-        return []
-    least, most = sum(row.least or 0.0 for row in device.account), sum(row.most or 0.0 for row in device.account)
-    known = any(row.least is not None for row in device.account if row.state == "busy")
-    lines = [f'{share(least)} of the time is certain; the rest counts in "at most" of several rows']
-    if least >= 0.995 and most <= 1.005:
-        lines = ["all of the time is certain"]
-    if not known:
-        lines = ["lower bounds unknown: the journal has no queue times"]
-    samples = max((row.looks or 0 for row in device.account), default=0)
-    if samples:
-        lines.append(f"host activity: from {plural(samples, 'stack sample', 'stack samples')} (95% ranges)")
-    return lines
-
-
-def outside(device: Device) -> list[str]:
-    """Return a line for each evaluation, checkpoint or other stop outside the steps."""
-    return [f"outside the steps, {_stop(row)}" for row in device.outside_steps]
-
-
-def _stop(row: OutsideRow) -> str:
-    took = f"{duration(row.seconds)}, {share(row.share)} of the run"
-    return f"{clean(row.what, 40)}: {took}; GPU {busy_range(row.busy_least, row.busy_most) or 'utilization unknown'}"
-
-
-def busy_range(least: float | None, most: float | None) -> str | None:
-    """Return `busy 68%-97%`, or the one bound that is known; None: neither is."""
-    if least is None:
-        return None if most is None else f"busy at most {share(most)}"
-    if most is None:
-        return f"busy at least {share(least)}"
-    return f"busy {share(least)}" if share(least) == share(most) else f"busy {share(least)}-{share(most)}"
+    return sorted(rows, key=lambda row: -row.share)[:MAX_IDLE_PLACES]

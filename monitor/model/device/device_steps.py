@@ -26,7 +26,7 @@ from trainhooks.protocol.places import OTHERS, Place
 # The duration of a delayed step says nothing about other steps, but its busy time does: divided by the duration of a
 # typical step, it is the share of time in which the device is busy.
 
-MAX_KEPT = 64  # steps; the hooks delay eight
+MAX_DELAYED = 64  # steps; the hooks delay eight
 MIN_DELAYED_STEPS = 3  # before their mean is used: steps differ
 # Of a typical step, in which the device may have waited for the host: beyond it a delayed step is not valid.
 MAX_UNCERTAIN_SHARE = 0.10
@@ -47,10 +47,10 @@ class DelayedSteps:
     steps: list[DelayedStep] = field(default_factory=list)
     held_up: float = 0.0  # seconds of all delays
 
-    def take(self, timing: GpuTime) -> None:
+    def add(self, timing: GpuTime) -> None:
         self.held_up += timing.delayed or 0.0
         self.steps.append(DelayedStep(_by_phase(timing.busy_phases), _by_phase(timing.unsure)))
-        del self.steps[:-MAX_KEPT]
+        del self.steps[:-MAX_DELAYED]
 
     def estimate(self, typical: float) -> Estimate | None:
         """Return how busy steps of `typical` seconds keep the device; None where no step was delayed."""
@@ -70,7 +70,7 @@ class DelayedSteps:
         return estimate
 
 
-def narrowed(least: float | None, most: float | None, estimate: Estimate | None) -> tuple[float | None, float | None]:
+def narrow(least: float | None, most: float | None, estimate: Estimate | None) -> tuple[float | None, float | None]:
     """Return the range of busy time narrowed by the delayed steps; unchanged where the two contradict each other."""
     if estimate is None or estimate.range_least is None or estimate.range_most is None:
         return least, most
@@ -82,28 +82,26 @@ def narrowed(least: float | None, most: float | None, estimate: Estimate | None)
 def _by_phase(rows: list[tuple[str, float]]) -> dict[str, float]:
     phases: dict[str, float] = {}
     for name, seconds in rows:
-        name = name if name in phases or len(phases) < MAX_PHASES else OVERFLOW
+        name = name if name in phases or len(phases) < MAX_ROW_NAMES else OVERFLOW
         phases[name] = phases.get(name, 0.0) + seconds
     return phases
 
 
-# The device lane
-
-MAX_PHASES = 200  # names that get a row of their own, as for the host's times
+MAX_ROW_NAMES = 200  # names that get a row of their own, as for the host's times
 MAX_STANDS_FOR = 4096  # steps in curves that one timed step represents
-MAX_PLACES = 200  # places of stack samples in each phase
-MAX_SLOW = 200
+MAX_PHASE_PLACES = 200  # places of stack samples in each phase
+MAX_SLOW_STRETCHES = 200
 # First steps of a run: allocators grow, libraries choose kernels, graphs compile. They count in the sums of the run,
 # but not in what is typical of its steps.
-WARM_UP = 3
+WARM_UP_STEPS = 3
 # Seconds. A mark that the device reaches this soon after the host recorded it found an empty queue: a mark takes about
 # ten microseconds to reach the device, and the two clocks are compared to within 300.
 MAX_DRAINED_LAG = 0.0003
 MAX_DRAINED_SHARE = 0.05  # of the step, for longer ones: the host is then at most that far ahead of the device
-WINDOW = 128  # stretches in the median, as for the host's steps
-MIN_STRETCHES = 8  # before a stretch is judged
-SIGMAS = 6.0  # robust standard deviations: chance does not exceed six, however long the run
-MIN_EXCESS_SECONDS = 0.02  # seconds, or half a step where that is more
+STRETCH_WINDOW = 128  # stretches in the median, as for the host's steps
+MIN_JUDGED_STRETCHES = 8  # before a stretch is judged
+SLOW_SIGMAS = 6.0  # robust standard deviations: chance does not exceed six, however long the run
+MIN_STRETCH_EXCESS = 0.02  # seconds, or half a step where that is more
 UNKNOWN_PHASE = ""  # of a slow stretch: which of its phases grew was not measured
 
 
@@ -133,7 +131,7 @@ class DeviceSums:
     gc_phases: dict[str, float] = field(default_factory=dict)  # of the timed steps, while not certainly busy
     phases: dict[str, DevicePhase] = field(default_factory=dict)
 
-    def take(self, timing: GpuTime) -> None:
+    def add(self, timing: GpuTime) -> None:
         every = timing.every
         self.steps += every
         self.timed += 1
@@ -146,7 +144,7 @@ class DeviceSums:
             if timing.lag <= max(MAX_DRAINED_LAG, MAX_DRAINED_SHARE * timing.seconds):
                 self.drained += every * timing.seconds
         for name, part in timing.gc_phases or ():
-            name = name if name in self.gc_phases or len(self.gc_phases) < MAX_PHASES else OVERFLOW
+            name = name if name in self.gc_phases or len(self.gc_phases) < MAX_ROW_NAMES else OVERFLOW
             self.gc_phases[name] = self.gc_phases.get(name, 0.0) + every * part
         busy = dict(timing.busy_phases)
         self.busy_parts |= bool(busy) or timing.busy == 0.0
@@ -157,14 +155,14 @@ class DeviceSums:
             row.busy += every * min(busy.get(name, 0.0), part)
             row.steps += every
 
-    def collected(self, timing: GpuTime) -> None:
+    def _add_garbage(self, timing: GpuTime) -> None:
         """Add the garbage collection since the previous timed step."""
         if timing.gc is not None and timing.since is not None and timing.since < timing.step:
             self.gc += timing.gc
             self.gc_steps += timing.step - timing.since
 
     def _phase(self, name: str) -> DevicePhase:
-        if name not in self.phases and len(self.phases) >= MAX_PHASES:
+        if name not in self.phases and len(self.phases) >= MAX_ROW_NAMES:
             name = OVERFLOW
         return self.phases.setdefault(name, DevicePhase())
 
@@ -219,11 +217,11 @@ class DeviceLane:
         """Return how busy the newest stretches kept the device, by delayed steps; None where no step was delayed."""
         return self.delayed.estimate(fmean(self.window) if self.window else 0.0)
 
-    def take(self, timing: GpuTime, context: HostContext) -> None:
+    def add(self, timing: GpuTime, context: HostContext) -> None:
         """Take one timed step, and judge the stretch that it ends."""
         self.dropped = max(self.dropped, timing.dropped)
         if timing.delayed is not None:
-            self.delayed.take(timing)
+            self.delayed.add(timing)
             return
         if not timing.seconds:
             return
@@ -237,25 +235,25 @@ class DeviceLane:
             parts = self.newest if timing.step - timing.since == 1 == timing.step - self.newest_step else {}
             self._stretch(timing.since, timing.step - timing.since, timing.stretch - context.stops, parts, context)
         self._phases(timing)
-        self.whole.take(timing)
-        if timing.step >= self.first + WARM_UP:
-            self.steady.take(timing)
+        self.whole.add(timing)
+        if timing.step >= self.first + WARM_UP_STEPS:
+            self.steady.add(timing)
             for phase, place, samples, idle in timing.looks:
                 self._add_samples(phase, place, samples, idle)
-        if (timing.since or 0) >= self.first + WARM_UP:
-            self.steady.collected(timing)
+        if (timing.since or 0) >= self.first + WARM_UP_STEPS:
+            self.steady._add_garbage(timing)
 
     def _phases(self, timing: GpuTime) -> None:
         first = timing.step if timing.since is None else max(timing.since + 1, timing.step - MAX_STANDS_FOR)
         steps = np.arange(min(first, timing.step), timing.step + 1)
         self.newest_step, self.newest = timing.step, timed_parts(timing)
         for name, seconds in self.newest.items():
-            name = name if name in self.phases or len(self.phases) < MAX_PHASES else OVERFLOW
+            name = name if name in self.phases or len(self.phases) < MAX_ROW_NAMES else OVERFLOW
             self.phases.setdefault(name, Durations()).extend(steps, np.full(len(steps), seconds))
 
     def _add_samples(self, phase: str, place: Place, samples: int, idle: int) -> None:
-        table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_PHASES else OVERFLOW, {})
-        row = table.setdefault(place if place in table or len(table) < MAX_PLACES else OTHERS, [0, 0])
+        table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_ROW_NAMES else OVERFLOW, {})
+        row = table.setdefault(place if place in table or len(table) < MAX_PHASE_PLACES else OTHERS, [0, 0])
         row[0] += samples
         row[1] += idle
 
@@ -264,24 +262,24 @@ class DeviceLane:
         if seconds <= 0.0:
             return
         pace = seconds / count
-        if self.first is not None and first >= self.first + WARM_UP:
+        if self.first is not None and first >= self.first + WARM_UP_STEPS:
             self._judge(first, count, pace, parts, context)
             self.stretches += 1
             self.window.append(pace)
-            del self.window[:-WINDOW]
+            del self.window[:-STRETCH_WINDOW]
             if context.host:
                 self.longest.append(max(seconds for _, seconds in context.host))
-                del self.longest[:-WINDOW]
+                del self.longest[:-STRETCH_WINDOW]
         count = min(count, MAX_STANDS_FOR)
         self.paces.extend(np.arange(first, first + count), np.full(count, pace))
 
     def _judge(self, first: int, count: int, pace: float, parts: dict[str, float], context: HostContext) -> None:
-        if len(self.window) < MIN_STRETCHES:
+        if len(self.window) < MIN_JUDGED_STRETCHES:
             return
         typical = median(self.window)
         sigma = MAD_TO_SIGMA * median(abs(seconds - typical) for seconds in self.window)
         excess = (pace - typical) * count
-        if pace <= typical + SIGMAS * sigma or excess < max(MIN_EXCESS_SECONDS, 0.5 * typical):
+        if pace <= typical + SLOW_SIGMAS * sigma or excess < max(MIN_STRETCH_EXCESS, 0.5 * typical):
             return
         waits = median(self.longest) if self.longest else None
         step, steps = _culprit(first, count, excess, context.host, waits)
@@ -301,7 +299,7 @@ class DeviceLane:
         self.slow_count += 1
         self.slow_excess += excess
         self.slow_steps.append(slow)
-        del self.slow_steps[:-MAX_SLOW]
+        del self.slow_steps[:-MAX_SLOW_STRETCHES]
 
 
 def timed_parts(timing: GpuTime) -> dict[str, float]:

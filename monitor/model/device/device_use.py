@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from monitor.model.device.device_account import (
-    LAUNCHES_NOTHING,
-    WAITING_FOR_DATA,
-    busy_range,
-    copied,
-    device_account,
-    idle_places,
-)
+from monitor.model.device.account_table import busy_range
+from monitor.model.device.device_account import LAUNCHES_NOTHING, WAITING_FOR_DATA, copies, device_account, idle_places
 from monitor.model.device.device_report import AccountRow, Device
-from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrowed
+from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrow
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import PhaseRow
-from monitor.model.state import RunState, ours
+from monitor.model.state import RunState, used_gpus
 from monitor.step_blocks import OTHER
 
 READING_SECONDS = 1.0  # covered by a reading, which comes at their end
 MIN_STOP_SECONDS = 0.25  # readings around an evaluation or checkpoint this long do not count for the steps
-MIN_READINGS = 3  # one a second, before their mean is used
+MIN_MEASURED = 3  # one a second, before their mean is used
 MIN_STEADY_TIMED = 5  # timed steps after the first ones, before a bottleneck is named
 # Removing all idle time of a device that is busy this much gains at most 25%.
 MIN_BOUND_SHARE = 0.80
 # Share of step time in which the host is never ahead of the device: from it on the host sets the pace.
 MIN_DRAINED_SHARE = 0.80
-MIN_WAIT_SHARE = 0.15  # of step time: a shorter wait does not set the pace
-MIN_IDLE_SHARE = 0.40  # of the time, certainly idle: the device then does not set the pace
+MIN_DATA_WAIT = 0.15  # of step time: a shorter wait does not set the pace
+MIN_CERTAIN_IDLE = 0.40  # of the time, certainly idle: the device then does not set the pace
 MAX_SPREAD = 0.30  # of the time: a wider range is not conclusive
 # Of the time that readings cover, in steps: with less the readings depend on when they were taken.
-MIN_STEP_SHARE = 0.90
+MIN_MAIN_SHARE = 0.90
 MIN_TIMED = 3  # timed steps, before phases are measured by the device's clock
 # The driver's figures of a Device: percent, and bytes a second.
-BYTES = ("pcie_rx", "pcie_tx")
-MEANS = ("sm_active", "sm_occupancy", "tensor_active", "memory_active", "utilization", *BYTES)
+TRAFFIC = ("pcie_rx", "pcie_tx")
+MEAN_FIGURES = ("sm_active", "sm_occupancy", "tensor_active", "memory_active", "utilization", *TRAFFIC)
 BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data"}
 
 
@@ -43,12 +37,12 @@ def uses_device(state: RunState) -> bool:
     return bool(state.devices) or state.main.device.is_known or place.startswith("cuda")
 
 
-def over_steps(state: RunState, uuid: str) -> dict[str, Range]:
+def ranges_in_steps(state: RunState, uuid: str) -> dict[str, Range]:
     """Return the ranges of a GPU's readings during steps, the first steps left out; empty: no readings."""
     wall, activity = state.main.wall, state.activity.get(uuid)
     if activity is None or wall.warm is None or wall.last_step is None:
         return {}
-    return activity.over(wall.warm + READING_SECONDS, wall.last_step, _stops(state))
+    return activity.ranges_between(wall.warm + READING_SECONDS, wall.last_step, _stops(state))
 
 
 def _stops(state: RunState) -> list[tuple[float, float]]:
@@ -65,7 +59,7 @@ def device_use(state: RunState) -> Device | None:
         return None
     lane = state.main.device
     device = Device(dropped=lane.dropped)
-    _readings(device, state)
+    _set_readings(device, state)
     if lane.is_known:
         device.clock = "cuda"
         device.timed_steps = lane.whole.timed
@@ -74,54 +68,54 @@ def device_use(state: RunState) -> Device | None:
     sums = lane.steady if lane.steady.timed >= MIN_STEADY_TIMED else None
     if sums is not None:
         device.queue_empty = sums.drained_share()
-        device.account = _breakdown(device, state, sums)
+        device.account = _account(device, state, sums)
         device.idle_at = idle_places(lane, sums)
         device.estimate = lane.estimate
     device.delays = state.facts.device_delay
-    _busy(device, sums)
-    device.bound = _bound(device, sums)
+    _set_busy(device, sums)
+    device.bound = _limiting_part(device, sums)
     return device
 
 
-def _readings(device: Device, state: RunState) -> None:
+def _set_readings(device: Device, state: RunState) -> None:
     """Set the means over the GPUs that the run uses; a figure that one of them lacks stays None."""
-    used = ours(state)
+    used = used_gpus(state)
     uuids = [uuid for uuid in state.gpus if used is None or uuid in used]
     if not uuids or (used is None and len(uuids) > 1):
         return
-    rows = [over_steps(state, uuid) for uuid in uuids]
-    for name in MEANS:
-        ranges = [row[name] for row in rows if name in row and row[name].readings >= MIN_READINGS]
+    rows = [ranges_in_steps(state, uuid) for uuid in uuids]
+    for name in MEAN_FIGURES:
+        ranges = [row[name] for row in rows if name in row and row[name].readings >= MIN_MEASURED]
         if len(ranges) == len(rows):
             setattr(
-                device, name, sum(figure.mean for figure in ranges) / len(ranges) / (1.0 if name in BYTES else 100.0)
+                device, name, sum(figure.mean for figure in ranges) / len(ranges) / (1.0 if name in TRAFFIC else 100.0)
             )
             device.readings = max(device.readings, min(figure.readings for figure in ranges))
 
 
-def _breakdown(device: Device, state: RunState, sums: DeviceSums) -> list[AccountRow]:
-    part = _in_steps(state)
+def _account(device: Device, state: RunState, sums: DeviceSums) -> list[AccountRow]:
+    part = _share_in_steps(state)
     quiet = [phase for name, phase in sums.phases.items() if name in LAUNCHES_NOTHING] if sums.busy_parts else []
     idle = sum(phase.total - phase.busy for phase in quiet) / sums.seconds
-    copies = copied(state, device, sums.seconds / sums.steps, part, sums.busy_share(), idle)
+    copied = copies(state, device, sums.seconds / sums.steps, part, sums.busy_share(), idle)
     kernels = min(1.0, device.utilization / part) if device.utilization is not None and part > 0.0 else None
-    return device_account(sums, state.main.device.looks, copies, kernels)
+    return device_account(sums, state.main.device.looks, copied, kernels)
 
 
-def _in_steps(state: RunState) -> float:
+def _share_in_steps(state: RunState) -> float:
     """Return the share of the time covered by the driver's readings that lies in steps; 0: unclear."""
     wall = state.main.wall
     if wall.first_step is None or wall.last_step is None or wall.warm is None:
         return 0.0
     begin, stops = wall.warm + READING_SECONDS, _stops(state)
-    if not all(activity.tells_apart(begin, wall.last_step, stops) for activity in state.activity.values()):
+    if not all(activity.has_others(begin, wall.last_step, stops) for activity in state.activity.values()):
         return 0.0  # the means contain evaluations and checkpoints
     whole = wall.last_step - wall.first_step - (sum(wall.spans.values()) - wall.since_last_step)
     part = min(1.0, wall.steps / whole) if whole > 0.0 else 0.0
-    return part if part >= MIN_STEP_SHARE else 0.0
+    return part if part >= MIN_MAIN_SHARE else 0.0
 
 
-def _busy(device: Device, sums: DeviceSums | None) -> None:
+def _set_busy(device: Device, sums: DeviceSums | None) -> None:
     device.queued = sums.busy_share() if sums is not None else None
     least = [share for share in (device.sm_active, device.queued) if share is not None]
     if least:
@@ -133,40 +127,40 @@ def _busy(device: Device, sums: DeviceSums | None) -> None:
         device.busy_most = min(device.utilization, 1.0 if device.busy_most is None else device.busy_most)
     if device.busy_most is not None:
         device.busy_most = max(device.busy_most, device.busy_least or 0.0)
-    device.busy_least, device.busy_most = narrowed(device.busy_least, device.busy_most, device.estimate)
-    if device.busy_least and (device.sm_active is not None or _decides(device.busy_least, device.busy_most)):
+    device.busy_least, device.busy_most = narrow(device.busy_least, device.busy_most, device.estimate)
+    if device.busy_least and (device.sm_active is not None or _is_conclusive(device.busy_least, device.busy_most)):
         device.gain_limit = 1.0 / device.busy_least
 
 
-def _decides(least: float, most: float | None) -> bool:
+def _is_conclusive(least: float, most: float | None) -> bool:
     """Return whether a range from the queue alone is conclusive: an empty queue does not prove an idle device."""
     return (1.0 if most is None else most) - least <= MAX_SPREAD
 
 
-def _bound(device: Device, sums: DeviceSums | None) -> str | None:
+def _limiting_part(device: Device, sums: DeviceSums | None) -> str | None:
     """Return what sets the pace, `device`, `host` or `data`; None: unknown."""
     if sums is not None:
         waits = sum(row.least or 0.0 for row in device.account if row.what == WAITING_FOR_DATA)
-        if waits >= MIN_WAIT_SHARE and waits >= 1.0 - (device.busy_most or 1.0) - waits:
+        if waits >= MIN_DATA_WAIT and waits >= 1.0 - (device.busy_most or 1.0) - waits:
             return "data"
     if device.busy_least is not None and device.busy_least >= MIN_BOUND_SHARE:
         return "device"
     if device.queue_empty is not None and device.queue_empty >= MIN_DRAINED_SHARE:
         return "host"
-    return "host" if device.busy_most is not None and device.busy_most <= 1.0 - MIN_IDLE_SHARE else None
+    return "host" if device.busy_most is not None and device.busy_most <= 1.0 - MIN_CERTAIN_IDLE else None
 
 
-def tells_phases(lane: DeviceLane) -> bool:
+def has_phases(lane: DeviceLane) -> bool:
     """Return whether enough steps were timed to measure the phases by the device's clock."""
     return lane.whole.timed >= MIN_TIMED
 
 
-def bound_in_words(device: Device) -> str:
+def bound_text(device: Device) -> str:
     """Return `GPU-bound`, `host-bound`..., or that the bottleneck is unknown."""
     return BOUNDS.get(device.bound or "", "bottleneck unknown")
 
 
-def busy_in_words(device: Device) -> str:
+def busy_text(device: Device) -> str:
     """Return `busy 68%-97%`, the lower and upper bound, or that the busy share is unknown."""
     return busy_range(device.busy_least, device.busy_most) or "busy share unknown"
 

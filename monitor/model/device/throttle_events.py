@@ -20,7 +20,7 @@ MIN_HOLD_SECONDS = 3.0  # seconds from the first to the last of them; bits come 
 LONGER_HOLD_SECONDS = {POWER_CAP: 30.0, LOW_CLOCKS: 30.0, PCIE_LINK: 30.0, FOREIGN: 8.0}
 # Of processes two readings, which lie ten seconds apart: what ends is gone from the driver's table a second later.
 SIGHTINGS_BY_REASON = {FOREIGN: 2}
-MAX_MISSED = 2  # readings in a row without it end a suspicion; one may miss a bit that toggles
+MAX_MISSED_READINGS = 2  # readings in a row without it end a suspicion; one may miss a bit that toggles
 CLEAR_SECONDS = 10.0  # seconds without it end an episode: a GPU at its temperature limit comes and goes in seconds
 MAX_GAP = 5.0  # seconds that one reading may cover; a longer gap is not counted
 MAX_RARE_GAP = 25.0  # the same for what is read every ten seconds only
@@ -66,11 +66,6 @@ class Episode:
         """The mean clock of the run's other GPUs of the same kind meanwhile, in MHz."""
         return round(self.others_sum / self.others_count) if self.others_count else None
 
-    def fell(self) -> float | None:
-        """Return the share of the clock that is gone, 0 to 1; None where the clock before is unknown."""
-        to = self.clock_to
-        return None if to is None or not self.clock_from else max(0.0, 1.0 - to / self.clock_from)
-
 
 @dataclass(slots=True)
 class Sighting:
@@ -94,7 +89,7 @@ class Episodes:
     past: list[Episode] = field(default_factory=list)
     past_seconds: dict[str, float] = field(default_factory=dict)  # by reason, over all past ones
 
-    def take(self, t: float, before: float | None, sightings: list[Sighting], silent: set[str]) -> list[Episode]:
+    def add_reading(self, t: float, before: float | None, sightings: list[Sighting], silent: set[str]) -> list[Episode]:
         """Add the reading at `t`, after the one at `before`; return the episodes that were confirmed or ended.
 
         Args:
@@ -103,12 +98,12 @@ class Episodes:
         news = [] if before is None or t - before <= CLEAR_SECONDS else self._end_all()
         passed_over = silent.union(sighting.reason for sighting in sightings)
         for reason in [reason for reason in self.watched if reason not in passed_over]:
-            news += self._missed(self.watched[reason], t)
+            news += self._add_miss(self.watched[reason], t)
         for sighting in sightings:
-            news += self._seen(t, before, sighting)
+            news += self._add_sighting(t, before, sighting)
         return news
 
-    def all(self) -> list[Episode]:
+    def all_episodes(self) -> list[Episode]:
         """Return every episode that is held, in order of their beginnings."""
         held = [episode for episode in self.watched.values() if episode.held]
         return sorted([*self.past, *held], key=lambda episode: episode.start)
@@ -121,7 +116,7 @@ class Episodes:
                 out[episode.reason] = out.get(episode.reason, 0.0) + episode.seconds
         return out
 
-    def _seen(self, t: float, before: float | None, sighting: Sighting) -> list[Episode]:
+    def _add_sighting(self, t: float, before: float | None, sighting: Sighting) -> list[Episode]:
         episode = self.watched.get(sighting.reason)
         if episode is None:
             episode = self.watched[sighting.reason] = Episode(
@@ -140,9 +135,9 @@ class Episodes:
         episode.held = True
         return [episode]
 
-    def _missed(self, episode: Episode, t: float) -> list[Episode]:
+    def _add_miss(self, episode: Episode, t: float) -> list[Episode]:
         episode.missed += 1
-        if episode.missed < MAX_MISSED:
+        if episode.missed < MAX_MISSED_READINGS:
             return []
         if not episode.held:
             del self.watched[episode.reason]
@@ -179,7 +174,7 @@ def _describe(episode: Episode, sighting: Sighting) -> None:
         episode.others_count += 1
 
 
-MIN_LOAD = 30.0  # percent utilization; a less busy GPU is limited by something else
+MIN_BUSY_PERCENT = 30.0  # percent utilization; a less busy GPU is limited by something else
 MIN_FULL_LOAD = 80.0  # percent; from it on a clock can be low without a reason from the driver
 
 # A power limit moves the clock by some percent with every kernel: less than a tenth is noise. An episode
@@ -227,7 +222,7 @@ def under_load(gpu: Gpu) -> bool:
     if (gpu.reasons or 0) & 0x1:
         return False
     if gpu.utilization is not None:
-        return gpu.utilization >= MIN_LOAD
+        return gpu.utilization >= MIN_BUSY_PERCENT
     return gpu.reasons is not None
 
 
@@ -236,7 +231,7 @@ def violated(*rates: float | None) -> bool:
     return any(rate is not None and rate >= MIN_VIOLATION_SHARE for rate in rates)
 
 
-def silent(gpu: Gpu) -> set[str]:
+def unknown_reasons(gpu: Gpu) -> set[str]:
     """Return the reasons on which this reading has no information: rare figures, and the link of an idle GPU."""
     reasons = set()
     if gpu.processes is None:
@@ -246,15 +241,15 @@ def silent(gpu: Gpu) -> set[str]:
     return reasons
 
 
-def sightings(gpu: Gpu, background: Background) -> list[Sighting]:
+def find_sightings(gpu: Gpu, background: Background) -> list[Sighting]:
     """Return every reason that this reading shows."""
     if not under_load(gpu):
-        return _foreign(gpu)
-    shown, expected = _grave(gpu, background), background.expected_clock
-    if not shown and _capped(gpu, background):
+        return _foreign_sightings(gpu)
+    shown, expected = _grave_reasons(gpu, background), background.expected_clock
+    if not shown and _is_capped(gpu, background):
         shown = [gpu_lines.POWER_CAP]
         expected = background.reference if _below(gpu.sm_clock, background.reference, UNCAPPED) else _best(background)
-    if not shown and _low(gpu, background):
+    if not shown and _is_clock_low(gpu, background):
         shown = [gpu_lines.LOW_CLOCKS]
         best = _best(background)
         expected = best if _below(gpu.sm_clock, best, NO_LONGER_LOW) else background.clock_max
@@ -264,10 +259,10 @@ def sightings(gpu: Gpu, background: Background) -> list[Sighting]:
         )
         for reason in shown
     ]
-    return out + _link(gpu) + _foreign(gpu)
+    return out + _link_sightings(gpu) + _foreign_sightings(gpu)
 
 
-def _grave(gpu: Gpu, background: Background) -> list[str]:
+def _grave_reasons(gpu: Gpu, background: Background) -> list[str]:
     """Return the reasons that a GPU in good order does not show: by their bits, else by the driver's counters."""
     shown = gpu_lines.grave_reasons(gpu.reasons or 0)
     if violated(gpu.thermal_violation) and not {gpu_lines.SOFTWARE_THERMAL, gpu_lines.HARDWARE_THERMAL} & set(shown):
@@ -281,7 +276,7 @@ def _grave(gpu: Gpu, background: Background) -> list[str]:
     return shown
 
 
-def _capped(gpu: Gpu, background: Background) -> bool:
+def _is_capped(gpu: Gpu, background: Background) -> bool:
     """Return whether the power limit costs more than it does on every busy GPU."""
     if not ((gpu.reasons or 0) & 0x4 or violated(gpu.power_violation)):
         return False
@@ -294,7 +289,7 @@ def _capped(gpu: Gpu, background: Background) -> bool:
     )
 
 
-def _low(gpu: Gpu, background: Background) -> bool:
+def _is_clock_low(gpu: Gpu, background: Background) -> bool:
     """Return whether the clock is low at full load, and the driver gives no reason that would explain it."""
     if (gpu.reasons or 0) & LIMITING_BITS or violated(gpu.power_violation):
         return False
@@ -314,7 +309,7 @@ def _below(clock: int | None, reference: int | None, share: float) -> bool:
     return clock is not None and reference is not None and clock < share * reference
 
 
-def _link(gpu: Gpu) -> list[Sighting]:
+def _link_sightings(gpu: Gpu) -> list[Sighting]:
     """Return a link below what this card and this slot can do."""
     parts = []
     if gpu.pcie_gen and gpu.pcie_gen_max and gpu.pcie_gen < gpu.pcie_gen_max:
@@ -324,7 +319,7 @@ def _link(gpu: Gpu) -> list[Sighting]:
     return [Sighting(gpu_lines.PCIE_LINK, detail=", ".join(parts))] if parts else []
 
 
-def _foreign(gpu: Gpu) -> list[Sighting]:
+def _foreign_sightings(gpu: Gpu) -> list[Sighting]:
     """Return a sighting of other users' processes that hold much of this GPU's memory, or an unknown amount."""
     foreign = [(name, size) for _, name, size, ours in gpu.processes or () if ours is False]
     large = [(name, size) for name, size in foreign if size is None or size >= MIN_FOREIGN_MEMORY]

@@ -10,13 +10,13 @@ from monitor.gpu_lines import BY_NAME, FOREIGN, GRAVE_BITS, LOW_CLOCKS, PCIE_LIN
 from monitor.model.device.throttle_events import (
     CLEAR_SECONDS,
     MAX_GAP,
-    MAX_MISSED,
+    MAX_MISSED_READINGS,
     Background,
     Episode,
     Episodes,
-    sightings,
-    silent,
+    find_sightings,
     under_load,
+    unknown_reasons,
     violated,
 )
 from monitor.model.steps.step_intervals import Effect, Timelines
@@ -25,10 +25,10 @@ from trainhooks.protocol.events import Gpu
 
 # The reference clock of a GPU, which it reaches under load without throttling: a small histogram of its readings.
 
-BIN = 15  # MHz: the step of NVIDIA's SM clocks
+CLOCK_BIN = 15  # MHz: the step of NVIDIA's SM clocks
 MAX_CLOCK = 6000  # MHz; no GPU comes near, so a reading beyond is a fault and would only widen the table
-MIN_READINGS = 8  # before the clock counts as known: fewer may all be from the ramp-up
-RECHECK = 16  # readings between two computations of the clock, once there are more than this
+MIN_CLOCK_READINGS = 8  # before the clock counts as known: fewer may all be from the ramp-up
+CLOCK_RECHECK = 16  # readings between two computations of the clock, once there are more than this
 CLOCK_QUANTILE = 0.95  # the 95th percentile: not the highest, which may be a short boost
 
 
@@ -43,9 +43,9 @@ class ClockBaseline:
     def add(self, clock: int) -> None:
         if not 0 < clock <= MAX_CLOCK:
             return
-        self.bins[clock // BIN] = self.bins.get(clock // BIN, 0) + 1
+        self.bins[clock // CLOCK_BIN] = self.bins.get(clock // CLOCK_BIN, 0) + 1
         self.count += 1
-        if self.count >= MIN_READINGS and (self.count <= RECHECK or self.count % RECHECK == 0):
+        if self.count >= MIN_CLOCK_READINGS and (self.count <= CLOCK_RECHECK or self.count % CLOCK_RECHECK == 0):
             self.clock = self._clock()
 
     def _clock(self) -> int | None:
@@ -54,11 +54,11 @@ class ClockBaseline:
         for bin_ in sorted(self.bins):
             seen += self.bins[bin_]
             if rank < seen:
-                return bin_ * BIN
+                return bin_ * CLOCK_BIN
         return None
 
 
-MAX_GPUS = 64  # more in one machine are an error of the writer
+MAX_WATCHED_GPUS = 64  # more in one machine are an error of the writer
 MAX_XIDS = 32  # different error codes kept a GPU
 MAX_OTHERS_AGE = 3.0  # seconds: readings of two GPUs this close are of the same time
 NO_THROTTLE = (PCIE_LINK, FOREIGN)  # these lower no clock
@@ -74,7 +74,7 @@ class Errors:
     remap_pending: bool = False
     remap_failed: bool = False
 
-    def take(self, gpu: Gpu) -> None:
+    def add_reading(self, gpu: Gpu) -> None:
         if gpu.xid and (gpu.xid in self.xids or len(self.xids) < MAX_XIDS):
             self.xids[gpu.xid] = gpu.t
         if gpu.ecc_errors is not None:
@@ -118,7 +118,7 @@ class GpuWatch:
     errors: Errors = field(default_factory=Errors)
     link: Link = field(default_factory=Link)
 
-    def throttle(self) -> dict[str, float]:
+    def throttle_seconds(self) -> dict[str, float]:
         """Return the seconds in which each reason held this GPU back."""
         return {reason: seconds for reason, seconds in self.episodes.seconds().items() if reason not in NO_THROTTLE}
 
@@ -138,11 +138,11 @@ class Throttles:
 
     gpus: dict[str, GpuWatch] = field(default_factory=dict)
 
-    def take(self, gpu: Gpu) -> list[Episode]:
+    def add_reading(self, gpu: Gpu) -> list[Episode]:
         """Take a reading in; returns the episodes that it shows to have begun, or to have ended."""
         watch = self.gpus.get(gpu.uuid)
         if watch is None:
-            if len(self.gpus) >= MAX_GPUS:
+            if len(self.gpus) >= MAX_WATCHED_GPUS:
                 return []
             watch = GpuWatch(uuid=gpu.uuid, index=gpu.index, first=gpu.t, episodes=Episodes(gpu.uuid, gpu.index))
             self.gpus[gpu.uuid] = watch
@@ -150,7 +150,7 @@ class Throttles:
         if before is not None and gpu.t <= before:  # two recorders at once, or a broken clock
             return []
         watch.last = gpu.t
-        unsaid = silent(gpu)
+        unsaid = unknown_reasons(gpu)
         _remember(watch, gpu, PCIE_LINK not in unsaid)
         watched = watch.episodes.watched
         background = Background(
@@ -161,9 +161,9 @@ class Throttles:
             power_limit_default=watch.power_limit_default,
             watched=frozenset(watched),
         )
-        shown = sightings(gpu, background)
+        shown = find_sightings(gpu, background)
         _measure(watch, gpu, before, any(sighting.reason == LOW_CLOCKS for sighting in shown))
-        return watch.episodes.take(gpu.t, before, shown, unsaid)
+        return watch.episodes.add_reading(gpu.t, before, shown, unsaid)
 
     def _others(self, watch: GpuWatch, t: float) -> int | None:
         """Return the median clock of the run's other GPUs of this kind now, in MHz; None: there are none."""
@@ -183,7 +183,7 @@ def _remember(watch: GpuWatch, gpu: Gpu, link: bool) -> None:
     watch.power_limit = gpu.power_limit or watch.power_limit
     watch.power_limit_default = gpu.power_limit_default or watch.power_limit_default
     watch.slows_at = gpu.slows_at or watch.slows_at
-    watch.errors.take(gpu)
+    watch.errors.add_reading(gpu)
     if link:
         watch.link = Link(
             generation=gpu.pcie_gen, generation_max=gpu.pcie_gen_max, lanes=gpu.pcie_width, lanes_max=gpu.pcie_width_max
@@ -260,16 +260,16 @@ class ThrottleEvent:
 
 
 def throttle_events(
-    throttles: Throttles, timelines: Timelines, over: bool = False, ours: Collection[str] | None = None
+    throttles: Throttles, timelines: Timelines, over: bool = False, used_gpus: Collection[str] | None = None
 ) -> list[ThrottleEvent]:
     """Return every episode of the run, in order of their beginnings.
 
     Args:
         over: whether the run has ended: no event is open then.
-        ours: UUIDs of the GPUs that the run uses; None: unknown, all count.
+        used_gpus: UUIDs of the GPUs that the run uses; None: unknown, all count.
     """
-    watches = [watch for watch in throttles.gpus.values() if ours is None or watch.uuid in ours]
-    episodes = [(watch, episode) for watch in watches for episode in watch.episodes.all()]
+    watches = [watch for watch in throttles.gpus.values() if used_gpus is None or watch.uuid in used_gpus]
+    episodes = [(watch, episode) for watch in watches for episode in watch.episodes.all_episodes()]
     episodes.sort(key=lambda row: row[1].start)
     slowing = [(episode.start, episode.last) for _, episode in episodes if episode.reason not in NO_THROTTLE]
     effects = iter(timelines.effects(slowing, _watched(watches)))
@@ -307,5 +307,5 @@ def throttle_event(
         bits=episode.bits,
         detail=episode.detail,
         effect=effect or Effect(),
-        last_seen=episode.last if over or not episode.open or episode.missed >= MAX_MISSED else None,
+        last_seen=episode.last if over or not episode.open or episode.missed >= MAX_MISSED_READINGS else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from monitor.model.cycle import COLLECT, IDLE, LEARN, REWARD, assigned_part, part_of
+from monitor.model.cycle import COLLECT, IDLE_PART, LEARN, REWARD, assigned_part, phase_part
 from monitor.model.report import MetricRow
 from monitor.model.state import RunState
 
@@ -35,7 +35,7 @@ def concurrent_roles(state: RunState) -> dict[str, dict[str, float]]:
 def _by_part(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of each part."""
     found: dict[str, float] = {}
-    learns = any(part_of(name) == LEARN for name in seconds)
+    learns = any(phase_part(name) == LEARN for name in seconds)
     for name, spent in seconds.items():
         part = assigned_part(name, learns)
         found[part] = found.get(part, 0.0) + spent
@@ -46,17 +46,17 @@ def _shares(busy: Mapping[str, float], elapsed: float) -> dict[str, float]:
     """Return the parts as shares of the time, and the rest. Of several threads that fill it, by their seconds."""
     claimed = sum(busy.values())
     whole = max(elapsed, claimed)
-    return {**{part: spent / whole for part, spent in busy.items()}, IDLE: 1.0 - claimed / whole}
+    return {**{part: spent / whole for part, spent in busy.items()}, IDLE_PART: 1.0 - claimed / whole}
 
 
 # How old the samples are that steps learn from: the mean, by the names that trainers log (SkyRL, prime-rl, NeMo-RL,
 # RLlib, torchforge).
-STALENESS = (
+STALENESS_NAMES = (
     r"(?:async/)?(?:(?:mean|avg)_)?(?:staleness|policy_lag|(?:policy_)?version_(?:lag|gap|diff)|(?:sampled_)?policy_age"
     r"|trajectory_age)(?:[_/](?:mean|avg))?|off_policy_level(?:/all)?/mean"
     r"|diff_num_grad_updates_vs_sampler_policy(?:_mean)?"
 )
-_STALENESS = re.compile(rf"(?:.*/)?(?:{STALENESS})", re.IGNORECASE)
+_STALENESS = re.compile(rf"(?:.*/)?(?:{STALENESS_NAMES})", re.IGNORECASE)
 
 
 def staleness(metrics: Mapping[str, MetricRow]) -> float | None:

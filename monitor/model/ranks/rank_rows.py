@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.model import wall_time
 from monitor.model.device.device_use import uses_device
-from monitor.model.ranks.rank_waits import Comparison, late_of, typical_steps
+from monitor.model.ranks.rank_waits import RankComparison, late_rank, typical_steps
 from monitor.model.report import RankRow, Straggler
 from monitor.model.state import RankState, RunState
 
@@ -16,7 +16,7 @@ def device_ranks(state: RunState) -> dict[int, dict[str, float]]:
 
 def rank_rows(
     state: RunState,
-    comparison: Comparison | None,
+    comparison: RankComparison | None,
     typical: dict[int, dict[str, float]],
     waiting: dict[int, float] | None,
 ) -> list[RankRow]:
@@ -31,7 +31,7 @@ def rank_rows(
     known = comparison if figures else None
     printed = state.main if state.main.source == "console" else RankState()
     rows = []
-    for rank in sorted({producer.rank for producer in wall_time.trainings(state)}):
+    for rank in sorted({producer.rank for producer in wall_time.training_processes(state)}):
         stats = state.ranks.get(rank)
         times = printed.step_seconds if stats is None else stats.seconds
         steps = printed.steps_ok + sum(printed.skipped.values()) if stats is None else stats.steps
@@ -59,12 +59,12 @@ def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict
     )
 
 
-def straggler_of(
-    state: RunState, comparison: Comparison | None, typical: dict[int, dict[str, float]]
+def find_straggler(
+    state: RunState, comparison: RankComparison | None, typical: dict[int, dict[str, float]]
 ) -> Straggler | None:
     """Return the rank that the others wait for; None where there is none, or none is clear."""
     if uses_device(state):
-        late = late_of(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
+        late = late_rank(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
         return (
             None
             if late is None

@@ -25,7 +25,7 @@ from trainhooks.protocol.events import GpuTime, Span
 # longer elsewhere. Only a difference that shows in both counts.
 
 # Phases in which ranks wait for each other. Under FSDP ranks also wait in `forward`: waits are then underestimated.
-COLLECTIVE = frozenset(
+COLLECTIVE_PHASES = frozenset(
     ("backward", "optimizer", "all_reduce", "allreduce", "reduce_scatter", "all_gather", "weight_sync", "barrier")
 )
 MIN_TIMED_STEPS = 12  # of each rank, for a reliable median
@@ -40,14 +40,14 @@ class DeviceSteps:
     taken: int = 0
     latest: list[dict[str, float]] = field(default_factory=list)  # seconds by phase, `other` among them
 
-    def take(self, timing: GpuTime) -> None:
+    def add(self, timing: GpuTime) -> None:
         if not timing.seconds:
             return
         self.taken += 1
-        if self.taken <= WARM_UP:
+        if self.taken <= FIRST_STEPS:
             return
         self.latest.append(timed_parts(timing))
-        del self.latest[:-WINDOW]
+        del self.latest[:-RANK_WINDOW]
 
     def typical(self) -> dict[str, float]:
         names = dict.fromkeys(name for row in self.latest for name in row)
@@ -72,19 +72,14 @@ def typical_steps(ranks: Mapping[int, DeviceSteps]) -> dict[int, dict[str, float
     return {rank: stats.typical() for rank, stats in ranks.items()}
 
 
-def waits_of(typical: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+def wait_by_rank(typical: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
     """Return the seconds of a typical step that each rank waits: its time in collectives beyond the shortest."""
-    shared = {rank: _collective(row) for rank, row in typical.items()}
+    shared = {rank: _collective_seconds(row) for rank, row in typical.items()}
     least = min(shared.values(), default=0.0)
     return {rank: seconds - least for rank, seconds in shared.items()}
 
 
-def late_rank(ranks: Mapping[int, DeviceSteps]) -> LateRank | None:
-    """Return the rank that the others wait for; None: there is none, or it is not clear."""
-    return late_of(typical_steps(ranks), min((len(stats.latest) for stats in ranks.values()), default=0))
-
-
-def late_of(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRank | None:
+def late_rank(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRank | None:
     """Return the late rank by these typical steps; None: there is none.
 
     Args:
@@ -96,33 +91,31 @@ def late_of(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRank 
     period = fmean(lengths)
     if period <= 0 or max(lengths) - min(lengths) > MAX_STEP_SPREAD * period:
         return None
-    waits = waits_of(typical)
+    waits = wait_by_rank(typical)
     rank = min(waits, key=lambda candidate: waits[candidate])
     others = [row for other, row in typical.items() if other != rank]
     wait = fmean(seconds for other, seconds in waits.items() if other != rank)
     longer = {
         name: seconds - fmean(row.get(name, 0.0) for row in others)
         for name, seconds in typical[rank].items()
-        if name not in COLLECTIVE
+        if name not in COLLECTIVE_PHASES
     }
     culprit = max(longer, key=lambda name: longer[name], default=None)
-    if culprit is None or wait < MIN_WAIT_SHARE * period or longer[culprit] < MIN_CONFIRMED_SHARE * wait:
+    if culprit is None or wait < MIN_OTHERS_WAIT * period or longer[culprit] < MIN_CONFIRMED_SHARE * wait:
         return None
     return LateRank(rank=rank, seconds=wait, share=wait / period, culprit=culprit, steps=steps)
 
 
-def _collective(row: Mapping[str, float]) -> float:
-    return sum(seconds for name, seconds in row.items() if name in COLLECTIVE)
+def _collective_seconds(row: Mapping[str, float]) -> float:
+    return sum(seconds for name, seconds in row.items() if name in COLLECTIVE_PHASES)
 
 
-# Ranks by the host's clock
-
-WINDOW = 64  # steps kept of each rank
-WARM_UP = 3  # first steps of a process, left out: every rank compiles, allocates and fills its caches
+RANK_WINDOW = 64  # steps kept of each rank
+FIRST_STEPS = 3  # first steps of a process, left out: every rank compiles, allocates and fills its caches
 # Before a rank is named: of two equal ranks one waits less in 24 of 30 steps in one of 1,400 comparisons.
 MIN_COMMON_STEPS = 30
 MIN_SLOWEST_SHARE = 0.8  # of the steps: in so many the slowest rank waits least
-MIN_WAIT_SHARE = 0.05  # of the time from step to step that the others wait: less may be the scheduler
+MIN_OTHERS_WAIT = 0.05  # of the time from step to step that the others wait: less may be the scheduler
 MAX_OWN_WAIT = 0.25  # of the others' waits: limit for the slowest rank's own wait, and for the difference of periods
 MAX_ROLE_PHASES = 200  # names of a role's phases and spans that are kept
 MIN_COLLECTIVE_SHARE = 0.01  # of the time from step to step in such phases: with less no waits show there
@@ -171,12 +164,12 @@ class RankStats:
             self.restart, self.taken, self.latest = restart, 0, []
         if block.role:
             self._add_role(block, block.role)
-        cold = min(len(block), max(0, WARM_UP - self.taken))
+        cold = min(len(block), max(0, FIRST_STEPS - self.taken))
         self.taken += len(block)
-        first = max(cold, len(block) - 2 * WINDOW)
+        first = max(cold, len(block) - 2 * RANK_WINDOW)
         shared = _in_collectives(block)[first:]
         self.latest += zip(block.index[first:].tolist(), block.end[first:].tolist(), shared.tolist(), strict=True)
-        del self.latest[: -2 * WINDOW]
+        del self.latest[: -2 * RANK_WINDOW]
 
     def add_span(self, span: Span) -> None:
         if self.work is not None and span.thread is None:
@@ -201,13 +194,13 @@ def _in_collectives(block: StepBlock) -> FloatArray:
     for pattern in block.patterns:
         at = slice(None) if pattern.at is None else pattern.at
         for name, seconds in zip(pattern.names, pattern.seconds, strict=True):
-            if name in COLLECTIVE:
+            if name in COLLECTIVE_PHASES:
                 shared[at] += seconds
     return shared
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RankComparison:
     """The waits of the ranks in the latest steps that all of them have done."""
 
     steps: int
@@ -219,12 +212,12 @@ class Comparison:
     share: float  # the same, of the time from step to step
 
 
-def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
+def compare_ranks(ranks: Mapping[int, RankStats]) -> RankComparison | None:
     """Return who waits for whom; None: unknown, with one rank, no common steps, or no common pace."""
     if len(ranks) < 2 or len({stats.restart for stats in ranks.values()}) > 1:
         return None
     rows = {rank: {index: (end, shared) for index, end, shared in stats.latest} for rank, stats in ranks.items()}
-    common = sorted(set.intersection(*(set(row) for row in rows.values())))[-WINDOW:]
+    common = sorted(set.intersection(*(set(row) for row in rows.values())))[-RANK_WINDOW:]
     steps = len(common) - 1
     if steps < 1 or common[-1] - common[0] != steps:
         return None
@@ -247,11 +240,11 @@ def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
     times_least = sum(mine <= low for mine, low in zip(shared[slowest], least, strict=True))
     clear = (
         steps >= MIN_COMMON_STEPS
-        and typical >= MIN_WAIT_SHARE * period
+        and typical >= MIN_OTHERS_WAIT * period
         and waits[slowest] <= MAX_OWN_WAIT * others
         and times_least >= MIN_SLOWEST_SHARE * steps
     )
-    return Comparison(
+    return RankComparison(
         steps=steps,
         waits=waits,
         typical=typical_waits,

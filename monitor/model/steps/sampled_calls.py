@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainhooks.protocol import calls
-from trainhooks.protocol.calls import does
+from trainhooks.protocol.calls import effects_of
 from trainhooks.protocol.places import Place
 
 CHECKPOINT, EVAL, LOGGING = "checkpoint", "eval", "logging"
@@ -35,7 +35,7 @@ def kind_of(place: Place) -> str | None:
     By the names of the program's function and of its call, and by the activity.
     """
     known = next((what for what, functions in _FUNCTIONS.items() if functions.fullmatch(place.function)), None)
-    if known is None and (done := does(place.call)) & (calls.SAVES | calls.LOGS):
+    if known is None and (done := effects_of(place.call)) & (calls.SAVES | calls.LOGS):
         known = CHECKPOINT if done & calls.SAVES else LOGGING
     return known or _KINDS.get(place.activity)
 
@@ -56,7 +56,7 @@ class Seen:
 def calls_seen(
     samples: Mapping[str, Mapping[Place, int]], what: int, phases: tuple[str, ...] = (), at_least: int = MIN_LOOKS
 ) -> Seen:
-    """Return how often the innermost call of a stack sample does `what`, as `calls.does` says.
+    """Return how often the innermost call of a stack sample does `what`, as `calls.effects_of` says.
 
     Args:
         samples: open phase -> place -> number of stack samples.
@@ -71,7 +71,7 @@ def calls_seen(
             continue
         for place, times in table.items():
             whole += times
-            if does(place.innermost_call) & what:
+            if effects_of(place.innermost_call) & what:
                 places[place] += times
                 found.add(phase)
     if whole < at_least:
@@ -100,7 +100,7 @@ def alternating(samples: Mapping[Place, int], what: int, at_least: float, steps:
         if function in own or not place.function.isidentifier():  # a script's own lines are in no function
             continue
         whole[function] += times
-        if does(place.innermost_call) & what:
+        if effects_of(place.innermost_call) & what:
             doing[function] += times
     found = sum(times for function, times in whole.items() if doing[function] >= at_least * times)
     return found / sum(samples.values()) if samples else 0.0

@@ -13,9 +13,9 @@ from monitor.model.report import SlowStep
 from monitor.model.state import (
     MAX_ALERTS,
     MAX_EARLY,
-    MAX_MARKS,
+    MAX_KEPT_SLOW_STEPS,
     MAX_OPENING,
-    MAX_SLOW_STEPS,
+    MAX_SPAN_MARKS,
     AlertRow,
     PhaseStats,
     RankState,
@@ -238,7 +238,7 @@ def _slow(rank_state: RankState, block: StepBlock, groups: Sequence[Parts], base
     rank_state.slow_count += 1
     rank_state.slow_excess += duration - slow.baseline
     rank_state.slow_steps.append(slow)
-    if len(rank_state.slow_steps) > MAX_SLOW_STEPS:
+    if len(rank_state.slow_steps) > MAX_KEPT_SLOW_STEPS:
         del rank_state.slow_steps[0]
     _keep_alert(rank_state.alerts, slow_step_alert(slow, ended))
 
@@ -346,8 +346,8 @@ def _mark(rank_state: RankState, span: Span) -> None:
     """Remember a span for the timeline of steps: one outside all steps belongs to the step before it."""
     marks = rank_state.marks
     marks.append(span if span.step is not None else replace(span, step=rank_state.last_index))
-    if len(marks) > MAX_MARKS:
-        longest = sorted(range(len(marks)), key=lambda place: -marks[place].duration)[: MAX_MARKS // 2]
+    if len(marks) > MAX_SPAN_MARKS:
+        longest = sorted(range(len(marks)), key=lambda place: -marks[place].duration)[: MAX_SPAN_MARKS // 2]
         marks[:] = [marks[place] for place in sorted(longest)]
 
 

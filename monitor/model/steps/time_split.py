@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from monitor.model.cycle import LEARN, part_of
+from monitor.model.cycle import LEARN, phase_part
 from monitor.model.report import SlowStep
 from monitor.model.state import RankState
 from monitor.model.steps.baseline import MIN_BASELINE_STEPS, Baseline, StepKind
@@ -161,7 +161,7 @@ def unplanned(slow: Sequence[SlowStep]) -> list[SlowStep]:
 
 
 def _collects(step: SlowStep) -> bool:
-    planned = part_of(step.culprit) not in (None, LEARN)
+    planned = phase_part(step.culprit) not in (None, LEARN)
     return planned and not step.usual_phases.get(step.culprit) and step.culprit in step.phases
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor import units
-from monitor.diagnosis.explain import gain
+from monitor.diagnosis.explain import gain_text
 from monitor.model.report import Rates, Report
 from monitor.model.steps.pace import SINCE
 from monitor.runs.fleet import Row as RunRow
@@ -92,7 +92,7 @@ def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
     verdict = run.verdict
     if verdict is None:
         return
-    possible_gain = gain(verdict.recoverable)
+    possible_gain = gain_text(verdict.recoverable)
     words = printable(verdict.title[:400]) + (f"; {possible_gain} faster" if possible_gain else "")
     yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
     if verdict.advice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor import units
-from monitor.diagnosis.explain import gain, shortened
+from monitor.diagnosis.explain import gain_text, shorten_advice
 from monitor.keymap import RESTORE
 from monitor.model.report import Outcome, Progress, Rates, Report
 from monitor.model.steps.pace import SINCE, recent_over
@@ -354,11 +354,11 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     """
     finding = view.verdict
     tone = SEVERITY.get(finding.severity, "accent")
-    most = gain(finding.recoverable)
+    most = gain_text(finding.recoverable)
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
     left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
     room = width - row_width(left) - row_width(right) - 5
-    if whole and room >= MIN_ADVICE_WIDTH and (advice := shortened(printable(finding.advice), room, text_width)):
+    if whole and room >= MIN_ADVICE_WIDTH and (advice := shorten_advice(printable(finding.advice), room, text_width)):
         left += [("  → ", "accent"), (advice, "text")]
     return spread(left, right, width)
 
@@ -367,7 +367,7 @@ def in_two(view: View, width: int) -> list[Row]:
     """Return the verdict in two rows: all of its title if one row is too short, else title and advice."""
     finding = view.verdict
     whole: Row = [("▌", ""), (finding.title, "")]
-    most = gain(finding.recoverable)
+    most = gain_text(finding.recoverable)
     if row_width(whole) + (text_width(most) + 9 if most else 0) <= width:
         return [verdict(view, width), reason(view, width)]
     tone = SEVERITY.get(finding.severity, "accent")
@@ -382,7 +382,7 @@ def reason(view: View, width: int) -> Row:
     finding = view.verdict
     edge: Row = [("▌", SEVERITY.get(finding.severity, "accent"))]
     evidence = fit("; ".join(finding.evidence[:2]), width)
-    advice = shortened(printable(finding.advice), width - 3, text_width) or fit(finding.advice, width)
+    advice = shorten_advice(printable(finding.advice), width - 3, text_width) or fit(finding.advice, width)
     if not advice:
         return [*edge, (evidence, "muted")] if evidence else []
     advised: Row = [("→ ", "accent"), (advice, "text")]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from monitor import units
 from monitor.gpu_lines import BY_NAME, HARDWARE_SLOWDOWN, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP
 from monitor.model.report import GpuRow, HostRow
-from monitor.model.view import View, figure_of
+from monitor.model.view import View, figure_values
 from monitor.tui.drawing.rows import (
     Row,
     Span,
@@ -284,7 +284,7 @@ def slows_at(view: View, gpu: GpuRow) -> float | None:
 
 def _recent(view: View, gpu: GpuRow, most: int) -> list[float]:
     detail = view.details.gpus.get(gpu.uuid)
-    return figure_of(detail.readings[-most:], "utilization") if detail is not None else []
+    return figure_values(detail.readings[-most:], "utilization") if detail is not None else []
 
 
 def gpu_ranges(gpus: Sequence[GpuRow], width: int) -> list[Row]:

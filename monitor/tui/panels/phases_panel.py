@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from monitor import units
-from monitor.model.cycle import PARTS, part_of, steps_of
-from monitor.model.device import device_account
+from monitor.model.cycle import PART_PHASES, phase_part, steps_text
+from monitor.model.device import account_table
 from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
@@ -26,7 +26,7 @@ _TONES = {"busy": "text", "copy": "text", "idle": "muted"}
 
 def account_rows(device: Device, width: int) -> list[Row]:
     """Return the account of GPU time in steps: title, table, notes; empty if no steps were timed or it does not fit."""
-    head, *parts = device_account.rows(device) or [[]]
+    head, *parts = account_table.table_rows(device) or [[]]
     if not parts:
         return []
     longest = max(text_width(_TITLE) - 2, *(text_width(part[0]) for part in parts))
@@ -40,7 +40,7 @@ def account_rows(device: Device, width: int) -> list[Row]:
         tone = _TONES.get(state, "text")
         figures = "".join(column(cell, _NUMBER, right=True) for cell in cells)
         rows.append([(f"   {column(fit(name, names), names)}  {column(state, _STATE)}", tone), (figures, "text")])
-    for line in [*device_account.notes(device), *device_account.outside(device)]:
+    for line in [*account_table.table_notes(device), *account_table.outside_lines(device)]:
         rows += wrap([(f"   {line}", "muted")], width - 1, 3)
     return [cut(row, width) for row in rows]
 
@@ -214,11 +214,11 @@ def iteration_rows(report: Report, options: ViewOptions, width: int) -> list[Row
         [
             (" iteration ", "muted"),
             (units.duration(found.seconds), "text"),
-            (f", {steps_of(found.steps)}" + ("" if report.device is None else ", host clock"), "muted"),
+            (f", {steps_text(found.steps)}" + ("" if report.device is None else ", host clock"), "muted"),
         ]
     ]
     if found.staleness is not None:
-        rows[0] += [(", staleness ", "muted"), (steps_of(found.staleness), "text")]
+        rows[0] += [(", staleness ", "muted"), (steps_text(found.staleness), "text")]
     for role in found.roles:
         name = role.label if len(found.roles) > 1 else ""
         parts = [(part.name, part.seconds, _part_tone(part.name, report, options)) for part in role.parts]
@@ -242,15 +242,15 @@ def colored_names(view: View) -> Iterator[str]:
     yield from (row.name for row in (*report.phases, *report.host_phases))
     yield from report.wall.spans
     for role in report.cycle.roles if report.cycle is not None else ():
-        yield from (part.name for part in role.parts if role.is_concurrent and part.name in PARTS)
+        yield from (part.name for part in role.parts if role.is_concurrent and part.name in PART_PHASES)
 
 
 def _part_tone(name: str, report: Report, options: ViewOptions) -> str:
     """Return the color of the largest phase of a part, or of its span."""
     phases = sorted(report.host_phases or report.phases, key=lambda phase: -phase.share)
     names = [*(phase.name for phase in phases), *report.wall.spans]
-    own = options.phases[name] if name in PARTS else "between"  # of another thread: no phase of the steps
-    return next((options.phases[phase] for phase in names if part_of(phase) == name), own)
+    own = options.phases[name] if name in PART_PHASES else "between"  # of another thread: no phase of the steps
+    return next((options.phases[phase] for phase in names if phase_part(phase) == name), own)
 
 
 def _legend(parts: list[tuple[str, float, str]], total: float, room: int, lines: int) -> list[Row]:

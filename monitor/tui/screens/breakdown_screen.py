@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from monitor import units
-from monitor.model.device.device_use import bound_in_words, busy_in_words
+from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import PhaseRow
 from monitor.model.steps.baseline import WARM_UP, WINDOW
 from monitor.model.steps.series import Curve
@@ -273,8 +273,8 @@ def _device(view: View, width: int) -> list[Row]:
     device = view.report.device
     if device is None:
         return []
-    bound = bound_in_words(device)
-    text = f" {bound[0].upper()}{bound[1:]}: GPU {busy_in_words(device)} of step time"
+    bound = bound_text(device)
+    text = f" {bound[0].upper()}{bound[1:]}: GPU {busy_text(device)} of step time"
     if device.gain_limit is not None:
         text += f"; at most {units.times(device.gain_limit)} as fast without idle time"
     return wrap([(text, "text")], width - 1, 6)

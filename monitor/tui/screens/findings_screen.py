@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from monitor import units
-from monitor.diagnosis.explain import CODES, Page, gain, page, without_it
+from monitor.diagnosis.explain import CODES, Page, gain_line, gain_text, read_page
 from monitor.keymap import OPEN, RESTORE
 from monitor.model.comparison.what_if import is_past
 from monitor.model.report import Finding, Suggestion
@@ -25,14 +25,14 @@ SHORT_CHARACTERS = 40  # characters that fit into a row of any screen
 NO_MEMORY = "none"  # cost of a suggestion
 _MARKS = re.compile(r"[`*]")
 
-known_page = lru_cache(maxsize=16)(page)  # cached: drawn again with every change of the list
+known_page = lru_cache(maxsize=16)(read_page)  # cached: drawn again with every change of the list
 
 
 def at_the_end(finding: Finding, width: int) -> Row:
     """Return `at most 1.9x faster  warning`, shortened to half the width; empty if nothing fits."""
     tone = SEVERITY.get(finding.severity, "accent")
     word = "verdict" if finding.code == NO_FINDING else SEVERITY_WORDS.get(finding.severity, finding.severity)
-    most = gain(finding.recoverable)
+    most = gain_text(finding.recoverable)
     column = f" {word:>{SEVERITY_WIDTH}} "  # aligned in a list
     row: Row = [(f" {most} faster ", tone), (column, f"{tone} bold")]
     if most and row_width(row) <= width // 2:
@@ -138,7 +138,7 @@ class Findings(ListBody):
     def entry(self, key: object, view: View, options: ViewOptions, width: int, chosen: bool) -> list[Row]:
         if not isinstance(key, tuple):
             finding = next(finding for finding in listed_findings(view) if finding.code == key)
-            past = without_it(view.report, finding) if is_past(view.report, finding) else None
+            past = gain_line(view.report, finding) if is_past(view.report, finding) else None
             return finding_rows(finding, width - 1, chosen, past)
         if key[0] == "try":
             return try_rows(view.report.to_try[key[1]], key[1] == 0, chosen, width - 2)
@@ -167,7 +167,7 @@ class Findings(ListBody):
             alert: Row = alerts[key[1]] if key[1] < len(alerts) else [(f"{no_alert(view)}: {KINDS_OF_ALERT}", "muted")]
             return wrap([(" ", "text"), *alert], width - 2, 3, 40)
         finding = next(finding for finding in listed_findings(view) if finding.code == key)
-        rows = finding_rows(finding, width - 1, False, without_it(view.report, finding))
+        rows = finding_rows(finding, width - 1, False, gain_line(view.report, finding))
         if isinstance(key, str) and key in CODES:
             rows += page_rows(known_page(key), width - 2)
         return [cut(row, width) for row in rows]

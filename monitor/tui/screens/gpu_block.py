@@ -9,7 +9,7 @@ from monitor import units
 from monitor.gpu_lines import BITS, POWER_CAP, reasons_in_words
 from monitor.model.device.throttle_watch import NO_THROTTLE, ThrottleEvent
 from monitor.model.report import GpuRow
-from monitor.model.view import GpuDetail, figure_of
+from monitor.model.view import GpuDetail, figure_values
 from monitor.tui.drawing.rows import (
     Row,
     column,
@@ -94,14 +94,14 @@ def title(gpu: GpuRow, right: Row, chosen: bool, width: int, model: bool = True)
 
 def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
     return [
-        *label("busy"), (sparkline(figure_of(detail.readings, "utilization"), room, 100.0), "accent"),
+        *label("busy"), (sparkline(figure_values(detail.readings, "utilization"), room, 100.0), "accent"),
         (column(units.percent(gpu.utilization), 7, right=True), "text bold"), ("  of the time in kernels", "muted"),
     ]  # fmt: skip
 
 
 def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     top = float(gpu.sm_clock_max or detail.reference or 0)
-    row: Row = [*label("clock"), (sparkline(figure_of(detail.readings, "sm_clock"), room, top), "accent")]
+    row: Row = [*label("clock"), (sparkline(figure_values(detail.readings, "sm_clock"), room, top), "accent")]
     now = units.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,}"
     row += [(column(now, 7, right=True), "text bold"), (" MHz", "text")]
     left = width - row_width(row) - 2
@@ -115,7 +115,7 @@ def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
 
 
 def power(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
-    drawn = figure_of(detail.readings, "power")
+    drawn = figure_values(detail.readings, "power")
     row: Row = [*label("power"), (sparkline(drawn, room, gpu.power_limit or 0.0), "accent")]
     row.append((column(units.UNKNOWN if gpu.power is None else f"{gpu.power:.0f}", 7, right=True), "text bold"))
     row.append((f" W of {gpu.power_limit:.0f}" if gpu.power_limit is not None else " W, limit unknown", "text"))

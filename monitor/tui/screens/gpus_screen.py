@@ -13,7 +13,7 @@ from monitor.keymap import OPEN, RESTORE
 from monitor.model.device.throttle_watch import QUIET, ThrottleEvent
 from monitor.model.report import GpuRow
 from monitor.model.steps.series import Curve
-from monitor.model.view import GpuDetail, View, figure_of, stretches
+from monitor.model.view import GpuDetail, View, figure_values, split_evenly
 from monitor.tui.drawing.chart import linear
 from monitor.tui.drawing.curve_columns import fold, grid
 from monitor.tui.drawing.line_drawing import line
@@ -65,7 +65,7 @@ def history(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row
     for first in range(0, lines * across, across):
         charts = []
         for name, heading_text, unit, least in HISTORY_CHARTS[first : first + across]:
-            values = [value / unit for value in figure_of(detail.readings, name)]
+            values = [value / unit for value in figure_values(detail.readings, name)]
             over: Row = [(f"   {heading_text}", "text"), (f"   {limit(gpu, detail, name)}", "muted")]
             charts.append([over, *_curve(values, span, wide, tall - 1, least)])
         rows += side_by_side(charts, wide, CHART_GAP, tall)
@@ -98,7 +98,7 @@ def _curve(values: list[float], span: str, width: int, height: int, least: float
 
 def _spread(values: list[float], columns: int) -> Curve:
     """Return the values as a curve of at most `columns` buckets of nearly equal size; unknown values are left out."""
-    groups = [known or [math.nan] for known in stretches(values, max(1, columns))]
+    groups = [known or [math.nan] for known in split_evenly(values, max(1, columns))]
     means = list(map(fmean, groups))
     return Curve(list(map(float, range(len(groups)))), means, list(map(min, groups)), list(map(max, groups)))
 

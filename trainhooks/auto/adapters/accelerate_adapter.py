@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict
 
 from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import framework, harmless, put_facts, replace, timed
+from trainhooks.auto.instrumentation import call_safely, framework, put_facts, time_functions, wrap
 
 ACCUMULATION = "gradient_accumulation_steps"
 SETTINGS = ("mixed_precision", "num_processes", ACCUMULATION, "distributed_type")
@@ -19,36 +19,36 @@ SPANS = {"prepare": "accelerate prepare", "save_state": "checkpoint", "load_stat
 
 @when_imported("accelerate.accelerator")
 def wrap_accelerator(module: ModuleType) -> None:
-    replace(module.Accelerator, "__init__", _init)
-    replace(module.Accelerator, "prepare_data_loader", _prepare_data_loader)
-    timed(module.Accelerator, SPANS)
+    wrap(module.Accelerator, "__init__", _init)
+    wrap(module.Accelerator, "prepare_data_loader", _prepare_data_loader)
+    time_functions(module.Accelerator, SPANS)
 
 
 def _init(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             original(self, *args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
-        found = harmless(settings, self)
+        found = call_safely(settings, self)
         if found:
             put_facts(accelerate=found)
 
-    return ours
+    return wrapper
 
 
 def _prepare_data_loader(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         # Its loaders fetch one batch ahead to detect the last one.
         framework.prefetched_batches = max(framework.prefetched_batches, 1)
         try:
             return original(*args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
 
-    return ours
+    return wrapper
 
 
 def settings(accelerator: Any) -> Dict[str, Any]:

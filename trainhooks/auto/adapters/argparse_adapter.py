@@ -6,23 +6,23 @@ from types import ModuleType
 from typing import Any, Callable
 
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import harmless, replace
-from trainhooks.auto.steps.plan import remember
+from trainhooks.auto.instrumentation import call_safely, wrap
+from trainhooks.auto.steps.plan import remember_arguments
 
 
 @when_imported("argparse")
 def wrap_parser(module: ModuleType) -> None:
-    replace(module.ArgumentParser, "parse_known_args", _parse)
+    wrap(module.ArgumentParser, "parse_known_args", _parse)
 
 
 def _parse(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        harmless(_remember, result)
+        call_safely(_remember, result)
         return result
 
-    return ours
+    return wrapper
 
 
 def _remember(result: Any) -> None:
-    remember(vars(result[0]))
+    remember_arguments(vars(result[0]))

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, Callable, Dict, Tuple
 
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import harmless, is_open, put_facts, replace, span
+from trainhooks.auto.instrumentation import call_safely, is_open, put_facts, span, wrap
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
 DOWNLOAD = "download"
@@ -33,23 +33,23 @@ downloads = Downloads()
 
 @when_imported("huggingface_hub.file_download")
 def wrap_downloads(module: ModuleType) -> None:
-    replace(module, "http_get", _download)
-    replace(module, "xet_get", _download)
+    wrap(module, "http_get", _download)
+    wrap(module, "xet_get", _download)
 
 
 def _download(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if is_open(DOWNLOAD):  # a retry calls the function again
             return original(*args, **kwargs)
         began = host_clock()
-        before = harmless(_size, args, kwargs) or 0
+        before = call_safely(_size, args, kwargs) or 0
         with span(DOWNLOAD):
             result = original(*args, **kwargs)
-        size = max(0, (harmless(_size, args, kwargs) or 0) - before)
+        size = max(0, (call_safely(_size, args, kwargs) or 0) - before)
         downloads.add(size, (host_clock() - began) / NANOSECOND)
         return result
 
-    return ours
+    return wrapper
 
 
 def _size(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:

@@ -11,21 +11,21 @@ from types import ModuleType
 from typing import Any, Callable, Dict, Optional
 
 from trainhooks.auto import unseen
-from trainhooks.auto.batch_parts import length
+from trainhooks.auto.batch_parts import known_length
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import (
     EVAL,
     batch_used,
+    call_safely,
     forward_begins,
     framework,
-    harmless,
     phase,
     put_facts,
     put_metrics,
-    replace,
-    timed,
+    time_functions,
     training_begins,
     training_ended,
+    wrap,
 )
 from trainhooks.auto.models.program_facts import model_facts
 from trainhooks.protocol.vocabulary import LOSS, phase_name
@@ -47,25 +47,25 @@ LOADER_SETTINGS = (
 @when_imported("pytorch_lightning.trainer.trainer")
 def wrap_trainer(module: ModuleType) -> None:
     package = module.__name__.rpartition(".trainer.trainer")[0]
-    timed(module.Trainer, {"save_checkpoint": "checkpoint"})
+    time_functions(module.Trainer, {"save_checkpoint": "checkpoint"})
     calls = sys.modules[f"{package}.trainer.call"]
-    replace(calls, "_call_callback_hooks", _call_callback_hooks)
-    replace(calls, "_call_strategy_hook", _call_strategy_hook)
+    wrap(calls, "_call_callback_hooks", _call_callback_hooks)
+    wrap(calls, "_call_strategy_hook", _call_strategy_hook)
     for place, name in EVALUATIONS.items():
         loop = getattr(sys.modules.get(f"{package}.{place}"), name, None)
         if loop is not None:
-            timed(loop, {"run": EVAL})
+            time_functions(loop, {"run": EVAL})
     connector = sys.modules.get(f"{package}.trainer.connectors.logger_connector.logger_connector")
     if connector is not None:
-        replace(connector._LoggerConnector, "log_metrics", _log_metrics)
+        wrap(connector._LoggerConnector, "log_metrics", _log_metrics)
 
 
 def _call_callback_hooks(original: Function) -> Function:
-    def ours(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
         if hook_name == "on_fit_start":
             framework.plans = True  # before the loaders are iterated, whose lengths it knows
         elif hook_name == "on_train_start":
-            harmless(_begin, trainer)
+            call_safely(_begin, trainer)
         elif hook_name == "on_train_batch_start":
             batch_used()
         elif hook_name == "on_train_end":
@@ -73,14 +73,14 @@ def _call_callback_hooks(original: Function) -> Function:
         try:
             return original(trainer, hook_name, *args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
 
-    return ours
+    return wrapper
 
 
 def _call_strategy_hook(original: Function) -> Function:
-    def ours(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
         if hook_name == TRAINING_STEP:
             forward_begins()
         elif hook_name == TO_DEVICE and trainer.strategy.root_device.type != "cpu":
@@ -89,28 +89,28 @@ def _call_strategy_hook(original: Function) -> Function:
         try:
             return original(trainer, hook_name, *args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
 
-    return ours
+    return wrapper
 
 
 def _log_metrics(original: Function) -> Function:
-    def ours(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(metrics, dict) and not getattr(self.trainer, "sanity_checking", False):
             values = put_metrics({name: value for name, value in metrics.items() if name not in NO_METRICS})
             if LOSS in values:
                 framework.logs_loss = True
         return original(self, metrics, *args, **kwargs)
 
-    return ours
+    return wrapper
 
 
 def _begin(trainer: Any) -> None:
     framework.prefetched_batches = 1  # for data without a length
     # A call of its own, since the facts below may fail.
-    training_begins(start_step=trainer.global_step, total_steps=harmless(total_steps, trainer))
-    facts = harmless(_facts, trainer)
+    training_begins(start_step=trainer.global_step, total_steps=call_safely(total_steps, trainer))
+    facts = call_safely(_facts, trainer)
     if facts:
         put_facts(**facts)
 
@@ -150,7 +150,7 @@ def _facts(trainer: Any) -> Dict[str, Any]:
     if trainer.max_epochs is not None and trainer.max_epochs > 0:
         facts["epochs"] = trainer.max_epochs
     dataset: Any = getattr(loader, "dataset", None)
-    samples = length(dataset)
+    samples = known_length(dataset)
     if samples is not None:
         facts["dataset"] = {"train_samples": samples}
     return facts

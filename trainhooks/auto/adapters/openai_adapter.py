@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 
 from trainhooks import session
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import framework, harmless, phase, replace
+from trainhooks.auto.instrumentation import call_safely, framework, phase, wrap
 from trainhooks.lane_entries import AGGREGATE
 
 HOSTED = ("openai.com", "azure.com", "openrouter.ai", "anthropic.com", "googleapis.com", "together.xyz")
@@ -22,22 +22,22 @@ HOSTED = ("openai.com", "azure.com", "openrouter.ai", "anthropic.com", "googleap
 @when_imported("openai.resources.completions")
 @when_imported("openai.resources.chat.completions")
 def wrap_completions(module: ModuleType) -> None:
-    replace(module.Completions, "create", _create)
+    wrap(module.Completions, "create", _create)
 
 
 def _create(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A stream is answered before its text is written.
-        if kwargs.get("stream") or not _may_train() or not harmless(is_own_server, self):
+        if kwargs.get("stream") or not _may_train() or not call_safely(is_own_server, self):
             return original(self, *args, **kwargs)
         with phase("generation"):
             answer = original(self, *args, **kwargs)
-        figures = harmless(answer_figures, answer)
+        figures = call_safely(answer_figures, answer)
         if figures:
             session.quiet_put()((AGGREGATE, figures, {}))
         return answer
 
-    return ours
+    return wrapper
 
 
 def _may_train() -> bool:

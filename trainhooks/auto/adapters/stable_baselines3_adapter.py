@@ -6,8 +6,8 @@ from types import ModuleType
 from typing import Any, Callable
 
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import EVAL, harmless, put_metrics, replace, timed
-from trainhooks.auto.rl.environments import collecting, watch_steps
+from trainhooks.auto.instrumentation import EVAL, call_safely, put_metrics, time_functions, wrap
+from trainhooks.auto.rl.environments import watch_steps, wrap_collection
 
 
 @when_imported("stable_baselines3.common.vec_env.base_vec_env")
@@ -17,12 +17,12 @@ def watch_environments(module: ModuleType) -> None:
 
 @when_imported("stable_baselines3.common.on_policy_algorithm")
 def time_rollouts_on_policy(module: ModuleType) -> None:
-    replace(module.OnPolicyAlgorithm, "collect_rollouts", collecting)
+    wrap(module.OnPolicyAlgorithm, "collect_rollouts", wrap_collection)
 
 
 @when_imported("stable_baselines3.common.off_policy_algorithm")
 def time_rollouts_off_policy(module: ModuleType) -> None:
-    replace(module.OffPolicyAlgorithm, "collect_rollouts", collecting)
+    wrap(module.OffPolicyAlgorithm, "collect_rollouts", wrap_collection)
 
 
 @when_imported("stable_baselines3.common.buffers")
@@ -30,25 +30,25 @@ def time_advantages(module: ModuleType) -> None:
     for name in ("RolloutBuffer", "DictRolloutBuffer"):
         owner = getattr(module, name, None)
         if owner is not None:
-            timed(owner, {"compute_returns_and_advantage": "advantage"}, is_span=False)
+            time_functions(owner, {"compute_returns_and_advantage": "advantage"}, is_span=False)
 
 
 @when_imported("stable_baselines3.common.evaluation")
 def time_evaluations(module: ModuleType) -> None:
-    timed(module, {"evaluate_policy": EVAL})
+    time_functions(module, {"evaluate_policy": EVAL})
 
 
 @when_imported("stable_baselines3.common.logger")
 def read_logger(module: ModuleType) -> None:
-    replace(module.Logger, "dump", _dump)
+    wrap(module.Logger, "dump", _dump)
 
 
 def _dump(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
-        harmless(_put, self)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call_safely(_put, self)
         return original(self, *args, **kwargs)
 
-    return ours
+    return wrapper
 
 
 def _put(logger: Any) -> None:

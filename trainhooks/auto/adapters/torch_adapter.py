@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from trainhooks import api, session, signal_errors
 from trainhooks.auto import batch_parts, data_loading, imports, instrumentation, unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import framework, harmless, override, span, timed
+from trainhooks.auto.instrumentation import call_safely, framework, replace_function, span, time_functions
 from trainhooks.auto.models import (
     generator_weights,
     gradient_sync,
@@ -71,21 +71,21 @@ _WRAPPING = (sys.modules[__name__], fast_path, data_loading, model_calls, model_
 def install(torch: Any) -> None:
     """Install the hooks in torch, once it has been imported."""
     for module in _WRAPPING:
-        unseen.by_warnings(module)  # before any of them makes its wrappers
+        unseen.hide_from_warnings(module)  # before any of them makes its wrappers
     tracker = framework.tracker = StepTracker(torch.is_grad_enabled)
     is_traced, is_compiling = _compilers(torch)
     models = model_calls.TrainedModels(torch, tracker)
     _wrap_gradients(torch, tracker, models, is_traced, is_compiling)
     _hook_optimizers(torch, tracker, models, is_traced, is_compiling)
     _wrap_scaler(torch, tracker, is_compiling)
-    timed(torch, {"save": "checkpoint"})
-    imports.put_through(session.quiet_put())
+    time_functions(torch, {"save": "checkpoint"})
+    imports.route_spans(session.quiet_put())
     _time_cuda_start(torch, tracker)
     _time_moves(torch, tracker)
     _keep_out_of_graphs(torch)
-    time_limits.watch()
+    time_limits.watch_subprocess()
     cuda.watch_captures()
-    for graph in cuda.graphs():
+    for graph in cuda.graph_classes():
         _watch_graphs(graph, tracker)  # after `watch_captures`: these run before it, while CUDA may still be called
     _trim_tracebacks()
     os.register_at_fork(after_in_child=tracker.reset)
@@ -111,16 +111,8 @@ def _compilers(torch: Any) -> Tuple[Check, Check]:
 
     The first is cheap and a constant for dynamo, so wrappers call it before anything else.
     """
-    compiler = getattr(torch, "compiler", None)
-    is_compiling = getattr(compiler, "is_compiling", None) or _never
-    return getattr(compiler, "is_dynamo_compiling", None) or is_compiling, is_compiling
-
-
-def _never() -> bool:
-    return False
-
-
-# Steps
+    is_compiling = cuda.compiling_check()
+    return getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None) or is_compiling, is_compiling
 
 
 def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced: Check, is_compiling: Check) -> None:
@@ -146,7 +138,7 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced:
             if is_one and tracker.optimizers.none:
                 _find_models(tracker, models, loss)
             if tracker.checks.left:
-                harmless(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
+                call_safely(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
         except Exception:  # a tensor of a foreign class may raise anything
             tracker.fail()
         return True
@@ -159,13 +151,13 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced:
         try:
             return run_grad(*args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         finally:
             tracker.backward_ends(host_clock())
 
-    override(torch.autograd, "backward", path.backward(torch.autograd.backward, tensor, is_traced, begins))
-    override(torch.autograd, "grad", grad)
+    replace_function(torch.autograd, "backward", path.backward(torch.autograd.backward, tensor, is_traced, begins))
+    replace_function(torch.autograd, "grad", grad)
 
 
 def _find_models(tracker: StepTracker, models: Models, loss: Any) -> None:
@@ -185,7 +177,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
         try:
             init(self, *args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         try:
             if get_ident() == tracker.thread:
@@ -208,8 +200,8 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
                 tracker.checks.arm(host_clock())  # another training begins, or another part of this one
             models.steps(optimizer)
             if tracker.checks.left:
-                harmless(tracker.checks.optimizer_begins, optimizer)
-                harmless(plan.optimizer_begins)
+                call_safely(tracker.checks.optimizer_begins, optimizer)
+                call_safely(plan.optimizer_begins)
             tracker.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
             tracker.fail()
@@ -220,12 +212,12 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
         try:
             path.leave()
             if tracker.checks.left:
-                harmless(tracker.checks.optimizer_ends, optimizer, program_facts.known.model)
+                call_safely(tracker.checks.optimizer_ends, optimizer, program_facts.known.model)
             tracker.optimizer_ends(id(optimizer), optimizer, host_clock())
         except Exception:  # an optimizer of a foreign class may lack anything
             tracker.fail()
 
-    override(module.Optimizer, "__init__", __init__)
+    replace_function(module.Optimizer, "__init__", __init__)
     before, after = path.optimizer_hooks(is_traced, begins, ends)
     _register(module.register_optimizer_step_pre_hook, module, "_global_optimizer_pre_hooks", before)
     _register(module.register_optimizer_step_post_hook, module, "_global_optimizer_post_hooks", after)
@@ -258,7 +250,7 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
         except BaseException as error:
             path.leave()
             tracker.nested.clear()
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         if not path.scaler_ends():
             path.leave()
@@ -279,11 +271,11 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
         try:
             return run_scale(self, outputs, *args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
 
-    override(scaler, "scale", scale)
-    override(scaler, "step", step)
+    replace_function(scaler, "scale", scale)
+    replace_function(scaler, "step", step)
 
 
 def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
@@ -340,13 +332,10 @@ def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
             tracker.replay_ends(host_clock())
 
     try:
-        for name, ours in (("capture_begin", capture_begin), ("capture_end", capture_end), ("replay", replay)):
-            override(graph, name, ours)
+        for name, wrapper in (("capture_begin", capture_begin), ("capture_end", capture_end), ("replay", replay)):
+            replace_function(graph, name, wrapper)
     except TypeError:  # a C++ class without settable attributes
         return
-
-
-# Start-up: CUDA initialization, and the model's move to the GPU
 
 
 def _time_cuda_start(torch: Any, tracker: StepTracker) -> None:
@@ -363,7 +352,7 @@ def _time_cuda_start(torch: Any, tracker: StepTracker) -> None:
             with span("cuda init"):
                 start()
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         module._lazy_init = start
 
@@ -375,17 +364,17 @@ def _time_moves(torch: Any, tracker: StepTracker) -> None:
 
     def timed_move(move: Callable[..., Any], is_to_gpu: Callable[[Any, Any], bool]) -> Callable[..., Any]:
         @functools.wraps(move)
-        def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 if tracker.announced or get_ident() != tracker.thread or not is_to_gpu(args, kwargs):
                     return move(self, *args, **kwargs)
                 with span("model to GPU"):
                     return move(self, *args, **kwargs)
             except BaseException as error:
-                unseen.in_traceback(error)
+                unseen.drop_own_frames(error)
                 raise
 
-        return ours
+        return wrapper
 
     module = torch.nn.Module
     module.to = timed_move(module.to, _is_to_gpu)
@@ -397,9 +386,6 @@ def _is_to_gpu(args: Any, kwargs: Any) -> bool:
     if type(device) is int:
         return True
     return str(getattr(device, "type", device)).startswith("cuda")
-
-
-# Keep the hooks out of compiled graphs and printed tracebacks
 
 
 def _keep_out_of_graphs(torch: Any) -> None:
@@ -437,12 +423,12 @@ def _trim_tracebacks() -> None:
     @functools.wraps(theirs)  # its name as well, by which it is pickled
     def trimmed_hook(kind: Any, error: Any, trace: Optional[TracebackType]) -> None:
         try:
-            trace = unseen.trimmed(trace)
+            trace = unseen.without_own_frames(trace)
             seen = set()
             cause = error
             while cause is not None and id(cause) not in seen:
                 seen.add(id(cause))
-                cause.__traceback__ = unseen.trimmed(cause.__traceback__)
+                cause.__traceback__ = unseen.without_own_frames(cause.__traceback__)
                 cause = cause.__cause__ or cause.__context__
         except Exception:  # an exception of a foreign class is shown untrimmed
             pass

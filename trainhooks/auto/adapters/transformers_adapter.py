@@ -14,7 +14,7 @@ from trainhooks import session
 from trainhooks.auto import transformers as callback
 from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import EVAL, batch_used, harmless, phase, put_facts, replace, span, timed
+from trainhooks.auto.instrumentation import EVAL, batch_used, call_safely, phase, put_facts, span, time_functions, wrap
 from trainhooks.auto.models.generator_weights import weights
 from trainhooks.auto.rl import decoding
 from trainhooks.lane_entries import AGGREGATE
@@ -51,8 +51,8 @@ SHARD = re.compile(r"-0*(\d+)-of-0*(\d+)\.\w+$")  # model-00003-of-00004.safeten
 
 @when_imported("transformers.trainer")
 def wrap_trainer(module: ModuleType) -> None:
-    timed(module.Trainer, TRAINER_SPANS)
-    replace(module.Trainer, "training_step", _training_step)
+    time_functions(module.Trainer, TRAINER_SPANS)
+    wrap(module.Trainer, "training_step", _training_step)
     automatic = callback.AutomaticTrainmonCallback
     if automatic not in module.DEFAULT_CALLBACKS:
         module.DEFAULT_CALLBACKS.append(automatic)
@@ -61,15 +61,15 @@ def wrap_trainer(module: ModuleType) -> None:
 def _training_step(original: Function) -> Function:
     """Count each batch when it is used: the Trainer fetches all batches of a step, and through accelerate one more."""
 
-    def ours(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         batch_used()
         try:
             return original(*args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
 
-    return ours
+    return wrapper
 
 
 # Calls of `generate()`: the phase `generation`, and their number, tokens and batch per step. New tokens are counted to
@@ -79,8 +79,8 @@ def _training_step(original: Function) -> Function:
 
 @when_imported("transformers.generation.utils")
 def wrap_generate(module: ModuleType) -> None:
-    replace(module.GenerationMixin, "generate", _generate)
-    replace(module.GenerationMixin, "_prepare_cache_for_generation", _prepare_cache)
+    wrap(module.GenerationMixin, "generate", _generate)
+    wrap(module.GenerationMixin, "_prepare_cache_for_generation", _prepare_cache)
 
 
 class _ThreadState(threading.local):
@@ -92,7 +92,7 @@ _thread_state = _ThreadState()
 
 
 def _generate(original: Function) -> Function:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A nested call (of an assistant model, a deprecated strategy) is part of the outer one.
         if _is_compiling() or _thread_state.is_generating:
             return original(self, *args, **kwargs)
@@ -103,27 +103,27 @@ def _generate(original: Function) -> Function:
                 output = original(self, *args, **kwargs)
         finally:
             _thread_state.is_generating = False
-        figures = harmless(generate_figures, self, args, kwargs, output)
+        figures = call_safely(generate_figures, self, args, kwargs, output)
         if figures is not None:
-            figures[0].update(harmless(_tail, self, args, kwargs, output) or {})
-            if harmless(_is_uncached, self, kwargs):
+            figures[0].update(call_safely(_tail, self, args, kwargs, output) or {})
+            if call_safely(_is_uncached, self, kwargs):
                 figures[0][UNCACHED_CALLS] = 1
             session.quiet_put()((AGGREGATE, *figures))
-        harmless(weights.generated, self)
+        call_safely(weights.generated, self)
         return output
 
-    return ours
+    return wrapper
 
 
 def _prepare_cache(original: Function) -> Function:
     """Note whether the call under way has a cache: its configuration is complete only here."""
 
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         configuration = kwargs.get("generation_config", args[0] if args else None)
         _thread_state.is_cached = getattr(configuration, "use_cache", None)
         return original(self, *args, **kwargs)
 
-    return ours
+    return wrapper
 
 
 _reasons: Set[str] = set()  # why calls had no cache, as reported
@@ -133,7 +133,7 @@ def _is_uncached(model: Any, kwargs: Dict[str, Any]) -> bool:
     """Return whether a call that has ended used no cache, though its model could. The reason becomes a fact, once."""
     used = _thread_state.is_cached
     if used is None:
-        used = decoding.setting(model, kwargs, "use_cache")
+        used = decoding.generate_setting(model, kwargs, "use_cache")
     if used is not False or not decoding.can_cache(model):
         return False
     is_argument = kwargs.get("use_cache") is False
@@ -194,13 +194,10 @@ def _shape(value: Any) -> Tuple[int, ...]:
     return () if shape is None else tuple(int(size) for size in shape)
 
 
-# Loading
-
-
 def _wrap_loader(class_name: str, spans: Dict[str, str], module: ModuleType) -> None:
     owner = getattr(module, class_name, None)
     if owner is not None:
-        timed(owner, spans)
+        time_functions(owner, spans)
 
 
 for _module, _class, _spans in LOADERS:
@@ -209,23 +206,23 @@ for _module, _class, _spans in LOADERS:
 
 @when_imported("transformers.modeling_utils")
 def wrap_model_loading(module: ModuleType) -> None:
-    replace(module.PreTrainedModel, "from_pretrained", _load_model)
-    replace(module, "load_shard_file", _load_shard)  # transformers 4
+    wrap(module.PreTrainedModel, "from_pretrained", _load_model)
+    wrap(module, "load_shard_file", _load_shard)  # transformers 4
 
 
 @when_imported("transformers.models.auto.auto_factory")
 def wrap_auto_model_loading(module: ModuleType) -> None:
-    replace(module._BaseAutoModelClass, "from_pretrained", _load_model)
+    wrap(module._BaseAutoModelClass, "from_pretrained", _load_model)
 
 
 def _load_model(original: Function) -> Function:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with span("load model"):
-            if harmless(_is_alone):
+            if call_safely(_is_alone):
                 session.announce()  # so that loading is shown while it is going on
             return original(*args, **kwargs)
 
-    return ours
+    return wrapper
 
 
 def _is_alone() -> bool:
@@ -244,11 +241,11 @@ def _is_alone() -> bool:
 
 
 def _load_shard(original: Function) -> Function:
-    def ours(args: Any, *rest: Any, **kwargs: Any) -> Any:
-        with span(harmless(shard_name, args) or "load shard"):
+    def wrapper(args: Any, *rest: Any, **kwargs: Any) -> Any:
+        with span(call_safely(shard_name, args) or "load shard"):
             return original(args, *rest, **kwargs)
 
-    return ours
+    return wrapper
 
 
 def shard_name(args: Tuple[Any, ...]) -> Optional[str]:

@@ -13,13 +13,13 @@ from typing import Any, Callable, Iterator, Optional
 
 from trainhooks import session
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import FORWARD, is_open, phase, replace, step_begins, timed
+from trainhooks.auto.instrumentation import FORWARD, is_open, phase, step_begins, time_functions, wrap
 from trainhooks.lane_entries import AGGREGATE, NANOSECOND, host_clock
 from trainhooks.protocol.limits import clean
 from trainhooks.protocol.vocabulary import REWARD, REWARD_SECONDS, phase_name
 
 LOG_PROBS = "log_probs"
-KEPT = "_trainmon_section"  # the attribute of TRL's context with our section
+SECTION_ATTRIBUTE = "_trainmon_section"  # the attribute of TRL's context with our section
 # What its client of a vLLM server does, by method, where no profiled section holds it.
 CLIENT_PHASES = {
     "generate": "generation",
@@ -37,10 +37,10 @@ CLIENT_PHASES = {
 def wrap_profiling(module: ModuleType) -> None:
     context = getattr(module, "ProfilingContext", None)
     if context is not None:
-        replace(context, "__enter__", _enter)
-        replace(context, "__exit__", _exit)
+        wrap(context, "__enter__", _enter)
+        wrap(context, "__exit__", _exit)
     else:  # until TRL 0.26 a generator makes the context
-        replace(module, "profiling_context", _profiling_context)
+        wrap(module, "profiling_context", _profiling_context)
 
 
 @when_imported("trl.generation.vllm_client")
@@ -48,7 +48,7 @@ def wrap_profiling(module: ModuleType) -> None:
 def wrap_vllm_client(module: ModuleType) -> None:
     client = getattr(module, "VLLMClient", None)
     if client is not None:
-        timed(client, CLIENT_PHASES, is_span=False)
+        time_functions(client, CLIENT_PHASES, is_span=False)
 
 
 class _ProfiledSection:
@@ -90,30 +90,30 @@ def _is_concurrent() -> bool:
 
 
 def _enter(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         profiled = _ProfiledSection(str(getattr(self, "name", "")))
         profiled.enter()
-        setattr(self, KEPT, profiled)
+        setattr(self, SECTION_ATTRIBUTE, profiled)
         return original(self)
 
-    return ours
+    return wrapper
 
 
 def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *error: Any) -> Any:
+    def wrapper(self: Any, *error: Any) -> Any:
         try:
             return original(self, *error)
         finally:
-            profiled = self.__dict__.pop(KEPT, None)
+            profiled = self.__dict__.pop(SECTION_ATTRIBUTE, None)
             if profiled is not None:
                 profiled.leave()
 
-    return ours
+    return wrapper
 
 
 def _profiling_context(original: Callable[..., Any]) -> Callable[..., Any]:
     @contextlib.contextmanager
-    def ours(trainer: Any, name: str) -> Iterator[None]:
+    def wrapper(trainer: Any, name: str) -> Iterator[None]:
         profiled = _ProfiledSection(f"{type(trainer).__name__}.{name}")
         with original(trainer, name):
             profiled.enter()
@@ -122,4 +122,4 @@ def _profiling_context(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 profiled.leave()
 
-    return ours
+    return wrapper

@@ -8,19 +8,19 @@ from typing import Any, Callable, Dict
 
 from trainhooks import session
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import harmless, phase, replace
+from trainhooks.auto.instrumentation import call_safely, phase, wrap
 from trainhooks.auto.rl import decoding
 from trainhooks.lane_entries import AGGREGATE
 
 # vLLM decodes at least so many sequences together by default (max_num_seqs). Of more some wait for others to end, and
 # lengths alone do not tell when they decode.
-MAX_TOGETHER = 256
+MAX_SEQUENCES = 256
 
 
 @when_imported("vllm.entrypoints.llm")
 def wrap_llm(module: ModuleType) -> None:
     for name in ("generate", "chat"):
-        replace(module.LLM, name, _generate)
+        wrap(module.LLM, name, _generate)
 
 
 class _ThreadState(threading.local):
@@ -31,7 +31,7 @@ _thread_state = _ThreadState()
 
 
 def _generate(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if _thread_state.is_generating:  # `chat` calls `generate`
             return original(*args, **kwargs)
         _thread_state.is_generating = True
@@ -40,12 +40,12 @@ def _generate(original: Callable[..., Any]) -> Callable[..., Any]:
                 outputs = original(*args, **kwargs)
         finally:
             _thread_state.is_generating = False
-        figures = harmless(request_figures, outputs)
+        figures = call_safely(request_figures, outputs)
         if figures:
             session.quiet_put()((AGGREGATE, figures, {}))
         return outputs
 
-    return ours
+    return wrapper
 
 
 def request_figures(outputs: Any) -> Dict[str, int]:
@@ -55,6 +55,6 @@ def request_figures(outputs: Any) -> Dict[str, int]:
     figures = {"completions": len(lengths), "new_tokens": sum(lengths)}
     if all(prompt is not None for prompt in prompts):
         figures["prompt_tokens"] = sum(map(len, prompts))
-    if len(lengths) <= MAX_TOGETHER:
-        figures.update(decoding.tail(lengths))
+    if len(lengths) <= MAX_SEQUENCES:
+        figures.update(decoding.tail_steps(lengths))
     return figures

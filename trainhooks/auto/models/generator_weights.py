@@ -13,8 +13,8 @@ from trainhooks.auto.models import program_facts
 from trainhooks.device import cuda
 
 MAX_PAIRS = 4  # parameters that are compared, spread over the model
-MAX_CALLS = 512  # that are looked at
-FIRST_REPORT = 8  # calls; and again at each doubling
+MAX_WATCHED_CALLS = 512  # that are looked at
+FIRST_WEIGHTS_REPORT = 8  # calls; and again at each doubling
 
 Values = Tuple[float, ...]
 
@@ -29,14 +29,14 @@ class GeneratorWeights:
             None  # id of the copy, its values, those of the trained model
         )
         self.updated = self.unchanged = 0
-        self._next_report = FIRST_REPORT
+        self._next_report = FIRST_WEIGHTS_REPORT
 
     def generated(self, model: Any) -> None:
         """Look at the weights of a model that has generated."""
         trained = program_facts.trained_model()
-        if trained is None or id(model) in self._no_copies or self._looked >= MAX_CALLS or cuda.modes_active():
+        if trained is None or id(model) in self._no_copies or self._looked >= MAX_WATCHED_CALLS or cuda.modes_active():
             return
-        pairs = _pairs(program_facts.unwrapped(trained), program_facts.unwrapped(model))
+        pairs = _pairs(program_facts.unwrap(trained), program_facts.unwrap(model))
         if not pairs:
             self._no_copies.add(id(model))
             return
@@ -54,8 +54,8 @@ class GeneratorWeights:
 
 def _pairs(trained: Any, copy: Any) -> List[Tuple[Any, Any]]:
     """Return some parameters that train, each with that of the same name in the copy; empty where it is none."""
-    own = dict(_named(trained))
-    others = {name: parameter for name, parameter in _named(copy) if name in own}
+    own = dict(_named_parameters(trained))
+    others = {name: parameter for name, parameter in _named_parameters(copy) if name in own}
     if any(parameter is own[name] for name, parameter in others.items()):
         return []  # it is the trained model, or shares weights with it
     found = [
@@ -67,14 +67,14 @@ def _pairs(trained: Any, copy: Any) -> List[Tuple[Any, Any]]:
     return found[:: max(1, len(found) // MAX_PAIRS)][:MAX_PAIRS]
 
 
-def _named(module: Any, head: str = "") -> Iterator[Tuple[str, Any]]:
+def _named_parameters(module: Any, head: str = "") -> Iterator[Tuple[str, Any]]:
     """Yield names and parameters, as `module.named_parameters()` does, without a call of the program's methods."""
     for name, parameter in (vars(module).get("_parameters") or {}).items():
         if parameter is not None:
             yield head + name, parameter
     for name, part in (vars(module).get("_modules") or {}).items():
         if part is not None:
-            yield from _named(part, f"{head}{name}.")
+            yield from _named_parameters(part, f"{head}{name}.")
 
 
 def _is_plain(parameter: Any) -> bool:

@@ -10,10 +10,9 @@ import weakref
 from itertools import islice
 from typing import Any, Dict, Optional, Tuple
 
-from trainhooks.auto.models.module_parts import parameters
+from trainhooks.auto.models.module_parts import MAX_WRAPPERS, parameters_in
 
-MAX_SCANNED = 64  # parameters among which one with a gradient is looked for
-MAX_WRAPPERS = 8  # around a model
+MAX_SCANNED_GRADIENTS = 64  # parameters among which one with a gradient is looked for
 PARALLEL = "DistributedDataParallel"
 
 State = Tuple[int, int]  # address and version of a gradient
@@ -39,7 +38,7 @@ class GradientSyncs:
         self._averages = False  # the last pass averages
         self._noted: Optional[State] = None  # a gradient as the last pass left it
 
-    def called(self, module: Any) -> None:
+    def model_called(self, module: Any) -> None:
         """Take a training call of a model."""
         if self._called is not None and self._called() is module:
             return
@@ -108,7 +107,7 @@ def _parallel(module: Any) -> Optional[Any]:
 
 def _state(model: Any) -> Optional[State]:
     """Return the state of the first gradient found; None if there is none among the first parameters."""
-    for parameter in islice(parameters(model), MAX_SCANNED):
+    for parameter in islice(parameters_in(model), MAX_SCANNED_GRADIENTS):
         gradient = parameter.grad
         if gradient is not None:
             return gradient.data_ptr(), gradient._version

@@ -16,12 +16,12 @@ from threading import get_ident
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from trainhooks.auto.data_loading import BatchCounter
-from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.model_copies import ModelCopies
-from trainhooks.auto.models.module_parts import parameters, parts
+from trainhooks.auto.models.module_parts import modules_in, parameters_in
 from trainhooks.auto.operations.op_inspection import inspection
-from trainhooks.auto.rl.own_decoding import CACHES, OwnDecoding
+from trainhooks.auto.rl.own_decoding import CACHE_ARGUMENTS, OwnDecoding
 from trainhooks.auto.steps.step_order import ODD
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
@@ -35,7 +35,7 @@ MAX_MODELS = 32  # alive at a time
 # A model that is trained by a method of its own (`agent.get_action(x)`, `model.loss(x)`) is never called as a module;
 # its parts are, in one of the first levels. Each followed call takes microseconds.
 FIRST_UNCALLED, LAST_UNCALLED = 2, 5  # steps of an optimizer after which its uncalled models are looked at
-MAX_PARTS = 256
+MOST_PARTS = 256
 MAX_OTHER_CALLS = 64  # of other models since the leader's last: it is trained no longer (critics take a dozen)
 
 # The attribute (torch 2.1 and later) through which torch lets a model's call be another function, as `Module.compile`
@@ -47,7 +47,7 @@ CALL = "_compiled_call_impl"
 
 # Repeated calls of a model are counted over its first calls: a loop that repeats calls does so from the start.
 MAX_INSPECTED_CALLS = 256
-FIRST_REPORT = 32  # calls, and again at each doubling up to MAX_INSPECTED_CALLS
+FIRST_CALLS_REPORT = 32  # calls, and again at each doubling up to MAX_INSPECTED_CALLS
 
 
 class TrainedModels:
@@ -120,7 +120,7 @@ class TrainedModels:
         leader = None if held is None else held()
         if leader is not None and _holds_any(leader, _held_by(optimizer)):
             others = [module for module in self._modules() if id(module) not in self._followed]
-            self._copies.follow(program_facts.unwrapped(leader), others, _Unsaved)
+            self._copies.follow(program_facts.unwrap(leader), others, _Unsaved)
 
     def _follow_others(self) -> None:
         """Follow models that got gradients where no model of an optimizer is called: it holds an earlier copy's."""
@@ -139,7 +139,7 @@ class TrainedModels:
             self._follow_all(self._outermost({id(parameter)}))
         else:
             modules = [held() for held in self._followed.values()]
-            self._follow_parts({id(one) for module in modules if module is not None for one in parameters(module)})
+            self._follow_parts({id(one) for module in modules if module is not None for one in parameters_in(module)})
 
     def _follow_parts(self, wanted: Set[int]) -> None:
         for key, held in list(self._followed.items()):
@@ -147,8 +147,8 @@ class TrainedModels:
             if module is None or key in self._called or not _holds_any(module, wanted):
                 continue
             inner = [part for part in self._callable_parts(module) if _holds_any(part, wanted)]
-            if len(self._followed) + len(inner) <= MAX_PARTS and not any(id(part) in self._followed for part in inner):
-                self._follow_all(inner, MAX_PARTS)
+            if len(self._followed) + len(inner) <= MOST_PARTS and not any(id(part) in self._followed for part in inner):
+                self._follow_all(inner, MOST_PARTS)
                 if self._leader == key:
                     self._leader = None  # the part that is called first takes over
 
@@ -167,12 +167,12 @@ class TrainedModels:
     def _is_known(self, optimizer: Any) -> bool:
         """Return whether all its parameters are those of models that were searched for at an optimizer's step."""
         modules = [self._followed[key]() for key in self._wrapped]
-        held = {id(parameter) for module in modules if module is not None for parameter in parameters(module)}
+        held = {id(parameter) for module in modules if module is not None for parameter in parameters_in(module)}
         return bool(held) and all(id(one) in held for group in optimizer.param_groups for one in group["params"])
 
     def _follow_all(self, modules: List[Any], limit: int = MAX_MODELS) -> None:
         for module in modules:
-            self._copies.give_up(module)
+            self._copies.unfollow(module)
             # The attribute is set in a module compiled in place, and missing in an older torch.
             may_follow = getattr(module, CALL, module) is None
             if may_follow and id(module) not in self._followed and len(self._followed) < limit:
@@ -181,7 +181,7 @@ class TrainedModels:
     def _follow(self, module: Any) -> None:
         key = id(module)
         if self._leader is None:
-            program_facts.trains(module)
+            program_facts.remember_model(module)
             self._leader = key
         elif self._is_around_leader(module):  # compiled or wrapped after its optimizer was made: it is called instead
             self._leader = key
@@ -192,7 +192,7 @@ class TrainedModels:
     def _is_around_leader(self, module: Any) -> bool:
         held = self._followed.get(self._leader or 0)
         leader = None if held is None else held()
-        return leader is not None and any(part is leader for part in parts(module))
+        return leader is not None and any(part is leader for part in modules_in(module))
 
     def _forget(self, key: int) -> None:
         self._followed.pop(key, None)
@@ -264,7 +264,7 @@ def _held_by(optimizer: Any) -> Set[int]:
 
 
 def _holds_any(module: Any, wanted: Set[int]) -> bool:
-    return any(id(parameter) in wanted for parameter in parameters(module))
+    return any(id(parameter) in wanted for parameter in parameters_in(module))
 
 
 def _is_graph(module: Any) -> bool:
@@ -327,15 +327,15 @@ class _ModelCalls:
         t = host_clock()
         is_counted = tracker.forward_begins(module.training, t)
         if not tracker.called and not tracker.grads_wanted():
-            harmless(self._called_without_grad, args, kwargs, t)
+            call_safely(self._called_without_grad, args, kwargs, t)
         if tracker.called:
             leads = self._leads(self._key)
             if is_counted and leads:
-                tracker.count(harmless(self._inputs, args, kwargs))
+                tracker.count(call_safely(self._inputs, args, kwargs))
             self._called.add(self._key)
             if checks.left:
-                checks.syncs.called(module)
-            if inspection.due(module, tracker.began):
+                checks.syncs.model_called(module)
+            if inspection.is_due(module, tracker.began):
                 call = inspection.call_for(self._torch, module)
             place = self._key if leads else -self._key
             tracker.takes_call(place if inspection.done else ODD, leads)
@@ -345,9 +345,9 @@ class _ModelCalls:
             if isinstance(given, tensor):
                 others = {name: id(one) for name, one in (*enumerate(args), *kwargs.items()) if isinstance(one, tensor)}
                 if tracker.called:
-                    self._repeated.called(given, others, tracker.began, tracker.gradients)
+                    self._repeated.add_call(given, others, tracker.began, tracker.gradients)
                 else:
-                    self._repeated.looked(given, others)
+                    self._repeated.add_call_without_gradients(given, others)
         return call
 
     def _inputs(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -355,7 +355,7 @@ class _ModelCalls:
 
     def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
         given = args[0] if args else kwargs.get("input_ids")
-        has_cache = bool(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
+        has_cache = bool(kwargs) and any(kwargs.get(name) is not None for name in CACHE_ARGUMENTS)
         if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t, has_cache):
             self._tracker.decodes(self._decoding.began)
 
@@ -385,14 +385,14 @@ class RepeatedCalls:
         self.calls = 0
         self.times = 0
         self.looks = 0  # calls without gradients on the input that the model was trained on last
-        self._next_report = FIRST_REPORT
+        self._next_report = FIRST_CALLS_REPORT
         self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
         self._others: Dict[Any, int] = {}  # the ids of its tensors, by place or name
         self._step = 0  # the step in which that was, and how many backward passes this one had had
         self._backwards = 0
         self._pending = False  # the last call's input had had its backward pass, and there was none since
 
-    def called(self, given: Any, others: Dict[Any, int], step: int, backwards: int) -> None:
+    def add_call(self, given: Any, others: Dict[Any, int], step: int, backwards: int) -> None:
         """Count one call.
 
         Args:
@@ -416,7 +416,7 @@ class RepeatedCalls:
         if self.times or self.looks:
             put_facts(forwards={"repeated": self.times, "calls": self.calls, "without_gradients": self.looks})
 
-    def looked(self, given: Any, others: Dict[Any, int]) -> None:
+    def add_call_without_gradients(self, given: Any, others: Dict[Any, int]) -> None:
         """Count a call without gradients, as for the accuracy of a training batch."""
         self.looks += self._is_again(given, others)
 

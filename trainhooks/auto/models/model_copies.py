@@ -13,19 +13,19 @@ from threading import get_ident
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainhooks.auto import unseen
-from trainhooks.auto.instrumentation import framework, harmless, put_facts
+from trainhooks.auto.instrumentation import call_safely, framework, put_facts
 from trainhooks.auto.models import generator_weights
-from trainhooks.auto.models.module_parts import parameters
+from trainhooks.auto.models.module_parts import parameters_in
 from trainhooks.auto.rl.own_decoding import OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
 MAX_COPIES = 4  # a reference, an earlier policy, an average of weights
-MAX_CALLS = 512  # of a copy, that are looked at
-MAX_ROWS, MAX_BYTES = 512, 1 << 20  # of an input: comparing more would be measurable
+MAX_COPY_CALLS = 512  # of a copy, that are looked at
+MAX_INPUT_ROWS, MAX_BYTES = 512, 1 << 20  # of an input: comparing more would be measurable
 MAX_KNOWN = 1 << 16  # rows that are kept
-FIRST_REPORT = 8  # calls, and again at each doubling up to MAX_CALLS
+FIRST_COPIES_REPORT = 8  # calls, and again at each doubling up to MAX_CALLS
 
 Values = Tuple[Any, ...]
 
@@ -49,9 +49,9 @@ class RepeatedInference:
         self._weights: Optional[Values] = None
         self.decoding = OwnDecoding()
         self.samples = False  # it generates
-        self.next_report = FIRST_REPORT
+        self.next_report = FIRST_COPIES_REPORT
 
-    def takes(self, rows: Sequence[Any], weights: Values, trained: Values) -> bool:
+    def is_repeat(self, rows: Sequence[Any], weights: Values, trained: Values) -> bool:
         """Take a call. Return whether it computes what an earlier one did.
 
         Args:
@@ -95,17 +95,17 @@ class ModelCopies:
             modules: the candidates; none of them is in an optimizer.
             wrapper: makes an object of a function that copying and pickling replace by None.
         """
-        shapes = [parameter.shape for parameter in parameters(trained)]
+        shapes = [parameter.shape for parameter in parameters_in(trained)]
         for module in modules:
             is_free = getattr(module, self._attribute, module) is None
             if not is_free or module is trained or type(module) is not type(trained) or id(module) in self._followed:
                 continue
-            held = list(parameters(module))
+            held = list(parameters_in(module))
             own = any(one.grad is not None for one in held)  # an optimizer of its own may come to hold it
             if shapes and not own and [one.shape for one in held] == shapes and len(self._followed) < MAX_COPIES:
                 vars(module)[self._attribute] = wrapper(self._function(module, trained))
 
-    def give_up(self, module: Any) -> None:
+    def unfollow(self, module: Any) -> None:
         """Follow a module no longer: an optimizer came to hold it."""
         if self._followed.pop(id(module), None) is not None:
             vars(module).pop(self._attribute, None)
@@ -123,21 +123,21 @@ class ModelCopies:
                 return reference()._call_impl(*args, **kwargs)  # type: ignore[union-attr]
             module = frame(1).f_locals["self"]
             is_repeated = None
-            if id(module) == key and counts.calls < MAX_CALLS:
-                is_repeated = harmless(self._takes, counts, module, own, learned, args, kwargs)
+            if id(module) == key and counts.calls < MAX_COPY_CALLS:
+                is_repeated = call_safely(self._is_repeat, counts, module, own, learned, args, kwargs)
             began = host_clock()
             try:
                 result = module._call_impl(*args, **kwargs)
             except BaseException as error:
-                unseen.in_traceback(error)
+                unseen.drop_own_frames(error)
                 raise
             if is_repeated is not None:
-                harmless(self._ended, counts, is_repeated, began)
+                call_safely(self._ended, counts, is_repeated, began)
             return result
 
         return called
 
-    def _takes(
+    def _is_repeat(
         self,
         counts: RepeatedInference,
         module: Any,
@@ -158,13 +158,13 @@ class ModelCopies:
             if not framework.open_phases:  # in a loop of the program's own
                 generator_weights.weights.generated(module)
         rows = self._rows(given) if type(given) is self._torch.Tensor else None
-        return None if rows is None else counts.takes(rows, _marks(own), _marks(learned))
+        return None if rows is None else counts.is_repeat(rows, _marks(own), _marks(learned))
 
     def _rows(self, given: Any) -> Optional[List[Any]]:
         if not given.is_cpu:
             return [_Same(given)]
         count = int(given.shape[0]) if given.dim() > 1 else 1
-        if not 0 < count <= MAX_ROWS or given.numel() * given.element_size() > MAX_BYTES:
+        if not 0 < count <= MAX_INPUT_ROWS or given.numel() * given.element_size() > MAX_BYTES:
             return None
         values = given.detach().reshape(count, -1).contiguous().view(self._torch.uint8).numpy()
         return [hash(row.tobytes()) for row in values]
@@ -211,7 +211,7 @@ class _Same:
 
 def _some_parameters(module: Any) -> Values:
     """Return weak references to the first, the middle and the last parameter: all of them are many to look at."""
-    held = list(parameters(module))
+    held = list(parameters_in(module))
     return tuple(map(weakref.ref, (held[0], held[len(held) // 2], held[-1])))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Set
 
+MAX_WRAPPERS = 8  # around a model
 
-def parts(module: Any) -> Iterator[Any]:
+
+def modules_in(module: Any) -> Iterator[Any]:
     """Yield a module and all modules in it, each once, as `module.modules()` does."""
     seen: Set[int] = set()
     waiting = [module]
@@ -19,17 +21,17 @@ def parts(module: Any) -> Iterator[Any]:
         waiting += reversed([one for one in inner if one is not None])
 
 
-def parameters(module: Any) -> Iterator[Any]:
+def parameters_in(module: Any) -> Iterator[Any]:
     """Yield the parameters of a module and of its parts, each once, as `module.parameters()` does."""
     seen: Set[int] = set()
-    for part in parts(module):
+    for part in modules_in(module):
         for parameter in (vars(part).get("_parameters") or {}).values():
             if parameter is not None and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter
 
 
-def stored(module: Any, name: str) -> Any:
+def stored_attribute(module: Any, name: str) -> Any:
     """Return an attribute of a module or of its class; None if there is none, or if reading it would run a program."""
     if name in vars(module):
         return vars(module)[name]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
-from trainhooks.auto.instrumentation import harmless
-from trainhooks.auto.models.module_parts import parts
+from trainhooks.auto.instrumentation import call_safely
+from trainhooks.auto.models.module_parts import modules_in
 
 MIN_CALLS = 2  # in a row that make an evaluation; a single one may be the second view of a consistency loss
-MAX_NODES = 8192  # of a graph that is searched: a transformer of some hundred layers
-MAX_SEARCHES = 12  # in a run
+MAX_GRAPH_NODES = 8192  # of a graph that is searched: a transformer of some hundred layers
+MAX_GRAPH_SEARCHES = 12  # in a run
 
 
 class EvalModeWatch:
@@ -68,7 +68,7 @@ class EvalModeWatch:
         if last is True:
             if not self._in_eval:
                 module = self._module() if self._module is not None else None
-                self._found = module is not None and bool(harmless(self._inspect, module))
+                self._found = module is not None and bool(call_safely(self._inspect, module))
             self._in_eval += 1
         elif last is False:
             self.has_changed = self._in_eval > 0 and self._found
@@ -79,7 +79,7 @@ class EvalModeWatch:
     def _inspect(self, module: Any) -> bool:
         """Return whether evaluation mode makes a difference in all parts of the model where it can."""
         names: List[str] = []
-        for part in parts(module):
+        for part in modules_in(module):
             if _differs(part):
                 if part.training:
                     return False  # set on purpose, part by part
@@ -130,7 +130,7 @@ class RetainedGraphs:
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
         """Take a pass. Return how many passes so far have retained a graph for nothing."""
         retains, creates = (_given(args, kwargs, place, name) for place, name in _OPTIONS)
-        if self._used or self._searches >= MAX_SEARCHES:
+        if self._used or self._searches >= MAX_GRAPH_SEARCHES:
             return 0 if self._used else self._wasted
         if not retains and self._last is None:
             return 0
@@ -170,6 +170,6 @@ def _reaches_back(node: Any, number: int) -> bool:
             if inner is not None and inner not in seen:
                 seen.add(inner)
                 nodes.append(inner)
-        if len(seen) > MAX_NODES:
+        if len(seen) > MAX_GRAPH_NODES:
             return True
     return False

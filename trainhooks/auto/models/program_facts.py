@@ -11,9 +11,9 @@ from threading import get_ident
 from typing import Any, Dict, List, Optional
 
 from trainhooks import session
-from trainhooks.auto.instrumentation import harmless, put_facts
-from trainhooks.auto.models.module_parts import parameters, parts, stored
-from trainhooks.auto.steps.plan import is_planned, passes, planned
+from trainhooks.auto.instrumentation import call_safely, put_facts
+from trainhooks.auto.models.module_parts import MAX_WRAPPERS, modules_in, parameters_in, stored_attribute
+from trainhooks.auto.steps.plan import is_planned, passes, planned_bounds
 from trainhooks.lane_entries import FACTS, NANOSECOND, SPAN, host_clock
 from trainhooks.protocol.limits import clean
 
@@ -24,13 +24,12 @@ SHAPE = (
     "is_encoder_decoder", "sliding_window",
 )  # fmt: skip
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "DeepSpeedEngine")
-MAX_WRAPPERS = 8  # around a model
 
 AUTOCAST_OFF = "off"
 
 COMPILE_INTERVAL = 3.0  # seconds between two readings of dynamo's counters
-MAX_REASONS = 10
-MAX_REASON = 300  # characters
+MAX_COMPILE_REASONS = 10
+MAX_REASON_LENGTH = 300  # characters
 LIMIT_HIT = "limit exceeded"  # in dynamo's message when it stops recompiling a function and runs it uncompiled
 
 
@@ -57,18 +56,15 @@ def _dtype(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-# The model
-
-
 def model_facts(model: Any) -> Dict[str, Any]:
     """Return facts of an `nn.Module`, wrapped or not; a model of transformers has more of them."""
     known.is_model_recorded = True
-    inner = unwrapped(model)
+    inner = unwrap(model)
     facts: Dict[str, Any] = {"class": type(inner).__name__, **_parameters(inner)}
     replicas = _replicas(model)
     if replicas is not None:
         facts["data_parallel"] = replicas
-    config = stored(inner, "config")
+    config = stored_attribute(inner, "config")
     if config is not None:
         attention = getattr(config, "_attn_implementation", None)
         if attention is not None:
@@ -85,12 +81,12 @@ def model_facts(model: Any) -> Dict[str, Any]:
     if peft is not None:
         facts["peft"] = peft
     # transformers' own property for this warns in some versions, which a user would see.
-    if any(vars(module).get("gradient_checkpointing") for module in parts(inner)):
+    if any(vars(module).get("gradient_checkpointing") for module in modules_in(inner)):
         facts["gradient_checkpointing"] = True
     return facts
 
 
-def unwrapped(model: Any) -> Any:
+def unwrap(model: Any) -> Any:
     """Return the model inside DDP (`module`) and torch.compile (`_orig_mod`)."""
     for _ in range(MAX_WRAPPERS):
         modules = getattr(model, "_modules", {})
@@ -120,7 +116,7 @@ def _parameters(model: Any) -> Dict[str, Any]:
     total = trainable = 0
     sharded = False
     dtypes: Dict[str, int] = {}
-    for parameter in parameters(model):
+    for parameter in parameters_in(model):
         size = parameter.numel()
         if type(parameter).__name__ == "FlatParameter" or getattr(parameter, "ds_numel", None) is not None:
             return {}
@@ -134,14 +130,14 @@ def _parameters(model: Any) -> Dict[str, Any]:
 
 
 def _quantization(model: Any, config: Any) -> Optional[str]:
-    method = stored(model, "quantization_method") or getattr(
+    method = stored_attribute(model, "quantization_method") or getattr(
         getattr(config, "quantization_config", None), "quant_method", None
     )
     return None if method is None else str(getattr(method, "value", method))
 
 
 def _peft(model: Any) -> Optional[str]:
-    adapters = stored(model, "peft_config")
+    adapters = stored_attribute(model, "peft_config")
     if not isinstance(adapters, dict) or not adapters:
         return None
     kind = getattr(next(iter(adapters.values())), "peft_type", None)
@@ -151,7 +147,7 @@ def _peft(model: Any) -> Optional[str]:
 # The optimizer, at its first step: by then the model has been wrapped, moved and set
 
 
-def trains(module: Any) -> None:
+def remember_model(module: Any) -> None:
     """Keep the model that the first optimizer trains; it is recorded at the optimizer's first step."""
     known.model = weakref.ref(module)
 
@@ -163,8 +159,8 @@ def trained_model() -> Any:
 
 def optimizer_steps(optimizer: Any) -> None:
     """Record optimizer, precision and model, at the first step of an optimizer."""
-    harmless(passes.training_steps)
-    facts = harmless(_setup, optimizer)
+    call_safely(passes.training_steps)
+    facts = call_safely(_setup, optimizer)
     if facts:
         put_facts(**facts)
 
@@ -175,7 +171,7 @@ def _setup(optimizer: Any) -> Dict[str, Any]:
         return {}
     known.optimizer_size = found["parameters"]
     facts: Dict[str, Any] = {"optimizer": found, "autocast": known.autocast, "python": python_tools()}
-    bounds = None if is_planned() else harmless(planned)
+    bounds = None if is_planned() else call_safely(planned_bounds)
     if bounds:
         facts["plan"] = bounds
     module = trained_model()
@@ -214,9 +210,6 @@ def optimizer_facts(optimizer: Any) -> Dict[str, Any]:
     }
     first = optimizer.param_groups[0] if optimizer.param_groups else {}
     return {**facts, **{name: first[name] for name in ("fused", "foreach") if name in first}}
-
-
-# Mixed precision
 
 
 def watch_autocast(module: Any) -> None:
@@ -272,7 +265,7 @@ class CompileWatch:
         handler.clear = clear_and_register
 
     def _begins(self, _: Any) -> None:
-        if get_ident() == self._tracker.thread and not session.explicit():
+        if get_ident() == self._tracker.thread and not session.has_explicit_steps():
             self._put = session.quiet_put()
             self._since = host_clock()
             self._put((SPAN, self._since, "compile"))
@@ -318,10 +311,10 @@ class CompileWatch:
             "seconds": round(self._nanoseconds / NANOSECOND, 3),
             "graph_breaks": sum(broken.values()),
             "recompiles": len(self._recompiled),
-            "reasons": list(dict.fromkeys(reasons))[:MAX_REASONS],
+            "reasons": list(dict.fromkeys(reasons))[:MAX_COMPILE_REASONS],
             "fallback": any(LIMIT_HIT in text for text in unsupported),
         }
 
 
 def _first_line(text: Any) -> str:
-    return clean(str(text).split("\n", 1)[0], MAX_REASON)
+    return clean(str(text).split("\n", 1)[0], MAX_REASON_LENGTH)

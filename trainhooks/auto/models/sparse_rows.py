@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional
 
-from trainhooks.auto.models.module_parts import parameters, parts
+from trainhooks.auto.models.module_parts import modules_in, parameters_in
 from trainhooks.device import cuda, deferred
 
 MIN_ELEMENTS = 4_000_000  # of a table; below that, updating all of it takes a millisecond at most
@@ -19,7 +19,7 @@ def dense_embedding(model: Any, read: Callable[[float], None]) -> Optional[Dict[
     """
     owners: Dict[int, int] = {}  # a table that is also the weight of another module has a gradient in all rows
     found: List[Any] = []
-    for part in parts(model):
+    for part in modules_in(model):
         weights = (vars(part).get("_parameters") or {}).values()
         for weight in weights:
             if weight is not None:
@@ -38,7 +38,7 @@ def dense_embedding(model: Any, read: Callable[[float], None]) -> Optional[Dict[
         "rows": int(largest.shape[0]),
         "width": int(largest.shape[1]),
         "elements": int(largest.numel()),
-        "trained": sum(parameter.numel() for parameter in parameters(model) if parameter.requires_grad),
+        "trained": sum(parameter.numel() for parameter in parameters_in(model) if parameter.requires_grad),
     }
     touched = _touched(gradient, read)
     return facts if touched is None else {**facts, "touched": round(touched, 6)}
@@ -52,7 +52,7 @@ def _touched(gradient: Any, read: Callable[[float], None]) -> Optional[float]:
     share = (rows != 0).any(1).float().mean()
     if gradient.is_cpu:
         return float(share.item())
-    arriving = deferred.on_device("embedding", share)
+    arriving = deferred.start_copy("embedding", share)
     if arriving is not None:
         arriving.wanted = False
         arriving.reader = read

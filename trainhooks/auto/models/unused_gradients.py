@@ -12,12 +12,12 @@ import sys
 from itertools import islice
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
-FIRST_SEARCH, LATER = 4, 3  # passes: the fourth one, then three times as many each time
-PASSES = 2  # in a row that are searched: those of a GAN take turns
-MAX_SEARCHES = 6
-MAX_NODES = 16_384  # of a graph that is searched: two transformers of some hundred layers
+FIRST_SEARCH, LATER_SEARCHES = 4, 3  # passes: the fourth one, then three times as many each time
+PASSES_IN_A_ROW = 2  # in a row that are searched: those of a GAN take turns
+MAX_UNUSED_SEARCHES = 6
+MAX_SEARCHED_NODES = 16_384  # of a graph that is searched: two transformers of some hundred layers
 MAX_REFERRERS = 64
-MANY = 2
+MANY_REFERRERS = 2
 
 
 class UnusedGradients:
@@ -41,7 +41,7 @@ class UnusedGradients:
             optimizers: those that have stepped so far; empty: unknown.
         """
         node = getattr(loss, "grad_fn", None)
-        if not optimizers or self._searches >= MAX_SEARCHES:
+        if not optimizers or self._searches >= MAX_UNUSED_SEARCHES:
             return False
         self._passes += 1
         if self._passes < self._next:
@@ -53,10 +53,10 @@ class UnusedGradients:
                 found.is_certain = again and (self.facts is not None or not _is_listed(found.witness))
                 found.witness = None
                 self._found = found
-        if self._passes < self._next + PASSES - 1:
+        if self._passes < self._next + PASSES_IN_A_ROW - 1:
             return False
         self._searches += 1
-        self._next *= LATER
+        self._next *= LATER_SEARCHES
         return self._compare()
 
     def _compare(self) -> bool:
@@ -68,7 +68,7 @@ class UnusedGradients:
         elif found.is_certain:
             self.facts = found.facts()
         if self.facts is not None:
-            self._searches = max(self._searches, MAX_SEARCHES - 2)  # once more: another optimizer may step late
+            self._searches = max(self._searches, MAX_UNUSED_SEARCHES - 2)  # once more: another optimizer may step late
         return self.facts != known
 
 
@@ -125,7 +125,7 @@ def _search(root: Any, optimizers: Iterable[Any]) -> Optional[_Found]:
                 beside.update(*(ends[one] for one in inner if one in ends and len(ends[one]) == 1))
             else:
                 found.needless += 1
-                ends[node] = set(islice(set().union(*(ends.get(one, ()) for one in inner)), MANY))
+                ends[node] = set(islice(set().union(*(ends.get(one, ()) for one in inner)), MANY_REFERRERS))
         elif id(variable) in trained:
             needed.add(node)
             found.trained += elsewhere.pop(id(variable), 0)
@@ -157,7 +157,7 @@ def _children_first(root: Any) -> Optional[List[Tuple[Any, List[Any]]]]:
         else:
             order.append(stack.pop())
             left.pop()
-        if len(seen) > MAX_NODES:
+        if len(seen) > MAX_SEARCHED_NODES:
             return None
     return order
 

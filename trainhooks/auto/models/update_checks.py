@@ -11,7 +11,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models.gradient_sync import GradientSyncs
 from trainhooks.auto.models.pass_checks import EvalModeWatch, RetainedGraphs
 from trainhooks.auto.models.sparse_rows import dense_embedding
@@ -24,11 +24,11 @@ from trainhooks.lane_entries import NANOSECOND, host_clock
 MIN_INTERVAL, MAX_INTERVAL, INTERVAL_PART = 50_000_000, 1_000_000_000, 20
 FIRST_CHECKS = 20  # steps of the start, of which all are checked
 CHECKS_AGAIN = 2  # in a row: what happens to gradients between two steps shows in the second one
-FIRST_REPORT = 8  # times that something was found; and again whenever that has doubled
+FIRST_FOUND_REPORT = 8  # times that something was found; and again whenever that has doubled
 MAX_ASSIGNED = 0.1  # of the steps, before which a program loads weights; more often, that is how it trains
 EMBEDDING_STEP = 4  # in which the gradient of an embedding is inspected: optimizers have made their state by then
 MAX_OPTIMIZERS = 8
-MAX_SCANNED = 64  # parameters among which the smallest one is chosen
+MAX_SCANNED_PARAMETERS = 64  # parameters among which the smallest one is chosen
 MAX_WITNESS = 65_536  # elements of a gradient that is looked at
 NEGLIGIBLE_RATE = 1e-6  # of the highest learning rate so far: a cosine gets there in its last thousandth
 ROLLOUTS = ("gymnasium", "gym", "pettingzoo", "procgen", "ale_py", "dm_control", "envpool")  # packages of environments
@@ -63,8 +63,6 @@ class UpdateChecks:
         self._since = 0  # when the first step was checked
         self._kind: Any = None  # torch.nn.Parameter
 
-    # Which steps are checked
-
     def step_ended(self, t: int, has_rollouts: bool) -> None:
         """Count a checked step that ended at `t`; `has_rollouts`: the model is called without gradients before each."""
         self.left -= 1
@@ -87,8 +85,6 @@ class UpdateChecks:
         """Check the next steps from `t` on."""
         self.left = max(self.left, CHECKS_AGAIN)
         self.due = t + min(MAX_INTERVAL, max(MIN_INTERVAL, (t - self._first) // INTERVAL_PART))
-
-    # Gradients
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check the gradients that a backward pass is going to add to; `loss` is a plain tensor, or None."""
@@ -113,8 +109,6 @@ class UpdateChecks:
             for known in self._optimizers.values():
                 known.backward_ends()
             self.syncs.backward_ends()
-
-    # Optimizers
 
     def optimizer_begins(self, optimizer: Any) -> None:
         if cuda.modes_active():
@@ -142,7 +136,7 @@ class UpdateChecks:
             self._count("eval_mode", count, self.modes.eval_mode)
         if known.steps == EMBEDDING_STEP and "embedding" not in self._table:
             module = model() if model is not None else None
-            found = harmless(dense_embedding, module, self._embedding_read) if module is not None else None
+            found = call_safely(dense_embedding, module, self._embedding_read) if module is not None else None
             if found:
                 self._put("embedding", found)
 
@@ -163,14 +157,10 @@ class UpdateChecks:
         """Take the share of rows with a gradient, as it arrives from the device."""
         self._put("embedding", {**self._table.get("embedding", {}), "touched": round(touched, 6)})
 
-    # Calls of the model
-
     def evaluation_over(self, last: bool = False) -> None:
         """Report model calls that recorded gradients for nothing, as a training call or the program's end follows."""
         self.modes.called_in_training()
         self._count("eval_gradients", self.modes.wasted, self.modes.evaluations, last)
-
-    # Reports
 
     def finish(self) -> None:
         """Report the last counts of what was found, at the end of the program."""
@@ -198,7 +188,7 @@ class UpdateChecks:
     def _count(self, name: str, count: int, make: Callable[[], Dict[str, Any]], last: bool = False) -> None:
         """Report a count that has doubled, or, at the `last` time, that has grown."""
         before = self._published.get(name, 0)
-        if count >= FIRST_REPORT and (count >= 2 * before or (last and count > before)):
+        if count >= FIRST_FOUND_REPORT and (count >= 2 * before or (last and count > before)):
             self._published[name] = count
             self._put(name, make())
 
@@ -261,8 +251,6 @@ class _OptimizerCheck:
         self._cleared = self._accumulated = False
         self._arriving: Any = None  # an element of it, on its way from a device
 
-    # Gradients kept from step to step
-
     def _gradient(self) -> Any:
         optimizer = self.optimizer() if self._witness is not None else None
         if optimizer is None or self._witness is None:
@@ -282,8 +270,8 @@ class _OptimizerCheck:
         elif gradient.is_cpu:
             # Zeroed by way of `.data`, which leaves no trace but the values.
             self._cleared = self._cleared or not bool(gradient.any())
-        elif self._arriving is None and cuda.started() is not None and cuda.is_quiet():
-            self._arriving = deferred.on_device("gradient", gradient.detach()[gradient.shape[0] // 2])
+        elif self._arriving is None and cuda.started_cuda() is not None and cuda.is_quiet():
+            self._arriving = deferred.start_copy("gradient", gradient.detach()[gradient.shape[0] // 2])
             if self._arriving is not None:
                 self._arriving.wanted = False
 
@@ -320,8 +308,6 @@ class _OptimizerCheck:
     def kept_facts(self) -> Dict[str, Any]:
         return {"steps": self.kept, "checked": self.judged}
 
-    # Steps
-
     def begins(self, groups: List[Dict[str, Any]], now: int) -> None:
         self._judge()
         self.steps += 1
@@ -356,8 +342,6 @@ class _OptimizerCheck:
         self._noted = None if gradient is None else (gradient.data_ptr(), gradient._version)
         self._cleared = self._accumulated = False
         self._arriving = None
-
-    # Learning rates
 
     def _read_rates(self, groups: List[Dict[str, Any]], now: float) -> None:
         rates = [_number(group.get("lr")) for group in groups]
@@ -404,9 +388,9 @@ def _smallest(groups: List[Dict[str, Any]], kind: Any) -> Optional[Tuple[int, in
     first = [
         (number, place, parameter)
         for number, group in enumerate(groups)
-        for place, parameter in enumerate(group["params"][:MAX_SCANNED])
+        for place, parameter in enumerate(group["params"][:MAX_SCANNED_PARAMETERS])
     ]
-    for number, place, parameter in first[:MAX_SCANNED]:
+    for number, place, parameter in first[:MAX_SCANNED_PARAMETERS]:
         gradient = parameter.grad if type(parameter) is kind else None
         if gradient is None or type(gradient) is not tensor or gradient.is_sparse or not 0 < gradient.numel() < size:
             continue
@@ -418,5 +402,5 @@ def _smallest(groups: List[Dict[str, Any]], kind: Any) -> Optional[Tuple[int, in
 def _number(rate: Any) -> Optional[float]:
     if type(rate) in (float, int):
         return float(rate)
-    value = deferred.at_hand(rate)  # None for a tensor on a device
+    value = deferred.host_value(rate)  # None for a tensor on a device
     return float(value) if type(value) in (float, int) else None

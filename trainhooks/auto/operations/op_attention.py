@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from trainhooks.auto.operations.op_flops import Product
 from trainhooks.protocol.places import Line
 
-MAX_FRAMES = 80  # of the stack that are searched for an autograd function or a checkpoint
+MAX_CONTEXT_FRAMES = 80  # of the stack that are searched for an autograd function or a checkpoint
 _CONTEXTS = ("ctx", "context", "_ctx")  # the first argument of an autograd function's forward
 _CHECKPOINTS = ("torch/utils/checkpoint.py", "activation_checkpointing/checkpointing.py")
 _FUSED_GRADIENTS = "fused_linear"  # in a file's name: Liger's kernels compute them in the forward pass
@@ -62,7 +62,7 @@ class GradientTracker:
             return self._requires_grad, repeated
         return (self._is_reached if inside == _FUNCTION else _never), repeated
 
-    def passed(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
+    def add_call(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         """Record whether a gradient would reach the `result` of a call, if torch does not record gradients."""
         if self._torch.is_grad_enabled() or self._enclosing()[0] != _FUNCTION:
             return
@@ -84,7 +84,7 @@ class GradientTracker:
         """Return the kind of an autograd function on the stack, and whether an activation checkpoint is on it."""
         inside, repeated = _PLAIN, False
         frame: Any = sys._getframe(1)
-        for _ in range(MAX_FRAMES):
+        for _ in range(MAX_CONTEXT_FRAMES):
             if frame is None:
                 break
             kind = self._kinds.get(frame.f_code)
@@ -153,7 +153,7 @@ class Attention:
         self._length = 0
         self._place: Optional[Line] = None
 
-    def multiplied(self, found: Product, flops: int, result: Any, factors: List[Any], place: Optional[Line]) -> None:
+    def add_product(self, found: Product, flops: int, result: Any, factors: List[Any], place: Optional[Line]) -> None:
         """Record a product; `flops` are those of forward and backward."""
         if found.attends:
             self.flops += flops
@@ -167,9 +167,9 @@ class Attention:
         if found.scores and isinstance(result, self._tensor) and result.dim() > 2:
             queries, keys = int(result.shape[-2]), int(result.shape[-1])
             if queries > 1 and keys > 1:
-                self._followed.put(result, Scores(flops, _size(result), (queries, keys), place))
+                self._followed.put(result, Scores(flops, tensor_bytes(result), (queries, keys), place))
 
-    def passed(self, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
+    def add_call(self, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         """Record any other call: results made from scores are scores."""
         if not self._followed or not isinstance(result, self._tensor):
             return
@@ -182,12 +182,12 @@ class Attention:
                 if result.numel() != tensor.numel():
                     return
                 if not result._is_view():
-                    scores.bytes += _size(result)
+                    scores.bytes += tensor_bytes(result)
                 self._followed.put(result, scores)
             scores.softmaxed = scores.softmaxed or name in _SOFTMAX
             return
 
-    def unfused(self, size: int, length: int, place: Line) -> None:
+    def add_unfused(self, size: int, length: int, place: Line) -> None:
         """Count attention whose scores torch itself writes to memory."""
         if length * length >= MIN_SCORES:
             self._count += 1
@@ -213,5 +213,5 @@ class Attention:
             self._length, self._place = max(self._length, keys), self._place or scores.place
 
 
-def _size(tensor: Any) -> int:
+def tensor_bytes(tensor: Any) -> int:
     return int(tensor.numel()) * int(tensor.element_size())

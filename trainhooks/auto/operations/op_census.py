@@ -13,11 +13,11 @@ import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from trainhooks import session
-from trainhooks.auto.operations.op_attention import Attention, GradientTracker
+from trainhooks.auto.operations.op_attention import Attention, GradientTracker, tensor_bytes
 from trainhooks.auto.operations.op_flops import (
     CONVOLUTIONS,
     FUSED_ATTENTION,
-    KNOWN,
+    KNOWN_FUNCTIONS,
     Product,
     Unknown,
     argument,
@@ -33,10 +33,10 @@ from trainhooks.signal_errors import pass_on
 
 # Where the pass waits for the device, and what it copies between host and device, by lines of the program.
 
-MAX_ROWS = 8  # places that are reported
-MAX_PLACES = 200  # places that are counted
+MAX_SENT_PLACES = 8  # places that are reported
+MAX_COUNTED_PLACES = 200  # places that are counted
 MAX_PIN_QUERIES = 4  # copies for which the driver is queried whether the source is pinned
-MAX_FRAMES = 60  # of the stack that are searched for the program's line
+MAX_PLACE_FRAMES = 60  # of the stack that are searched for the program's line
 
 # Calls that return a number to the host, or a shape that depends on values: the host waits for the device.
 _WAITING = {
@@ -66,7 +66,7 @@ class Transfers:
         self._queried = 0
         self.h2d = self.h2d_calls = self.d2h = self.d2h_calls = 0
 
-    def saw(self, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
+    def add_call(self, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         """Record a call of torch whose name is in INSPECTED."""
         if name in _COPYING:
             self._copied(name, args, kwargs, result)
@@ -96,7 +96,7 @@ class Transfers:
 
     def _waited(self, call: str) -> None:
         key = self.place()._replace(call=call)
-        if key in self._waits or len(self._waits) < MAX_PLACES:
+        if key in self._waits or len(self._waits) < MAX_COUNTED_PLACES:
             self._waits[key] = self._waits.get(key, 0) + 1
 
     def _copied(self, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
@@ -117,9 +117,9 @@ class Transfers:
         if on_device:
             self._to_device(source, source)
             return
-        self.d2h += _bytes(source)
+        self.d2h += tensor_bytes(source)
         self.d2h_calls += 1
-        self._from(source)
+        self._from_device(source)
         if not (kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])):
             self._waited("." + name)
 
@@ -136,24 +136,24 @@ class Transfers:
         return None
 
     def _to_device(self, moved: Any, source: Any) -> None:
-        size = _bytes(moved)
+        size = tensor_bytes(moved)
         self.h2d += size
         self.h2d_calls += 1
-        if self._pin_queries < MAX_PIN_QUERIES and (cuda.started() is None or cuda.is_quiet()):
+        if self._pin_queries < MAX_PIN_QUERIES and (cuda.started_cuda() is None or cuda.is_quiet()):
             self._pin_queries += 1
             self._queried += size
             self._pageable += size if source is None or not source.is_pinned() else 0
-        self._from(moved)
+        self._from_device(moved)
 
-    def _from(self, moved: Any) -> None:
+    def _from_device(self, moved: Any) -> None:
         place = self.place()
-        if place in self._copies or len(self._copies) < MAX_PLACES:
-            self._copies[place] = self._copies.get(place, 0) + _bytes(moved)
+        if place in self._copies or len(self._copies) < MAX_COUNTED_PLACES:
+            self._copies[place] = self._copies.get(place, 0) + tensor_bytes(moved)
 
     def place(self) -> Line:
         """Return the innermost line outside torch and trainhooks; "?" if there is none."""
         frame = sys._getframe(1)
-        for _ in range(MAX_FRAMES):
+        for _ in range(MAX_PLACE_FRAMES):
             code = frame.f_code
             path = code.co_filename
             if not path.startswith(self._passed) and not path.startswith("<"):
@@ -169,13 +169,13 @@ class Transfers:
 
     def waits(self) -> List[Dict[str, Any]]:
         """Return the calls that wait for the device, the most frequent first."""
-        rows = sorted(self._waits.items(), key=lambda row: -row[1])[:MAX_ROWS]
+        rows = sorted(self._waits.items(), key=lambda row: -row[1])[:MAX_SENT_PLACES]
         return [{"place": str(line), "call": line.call, "count": count} for line, count in rows]
 
     def copies(self) -> Dict[str, Any]:
         """Return what was copied. The pageable share is that of the first copies."""
         pageable = self.h2d * self._pageable // self._queried if self._queried else 0
-        lines = sorted(self._copies, key=lambda line: -self._copies[line])[:MAX_ROWS]
+        lines = sorted(self._copies, key=lambda line: -self._copies[line])[:MAX_SENT_PLACES]
         return {
             "h2d": self.h2d,
             "h2d_pageable": pageable,
@@ -184,10 +184,6 @@ class Transfers:
             "d2h_calls": self.d2h_calls,
             "places": [str(line) for line in lines],
         }
-
-
-def _bytes(tensor: Any) -> int:
-    return int(tensor.numel()) * int(tensor.element_size())
 
 
 # The census.
@@ -237,12 +233,12 @@ class Census:
         self._conv = self._conv_flops = self._channels_last = 0
         self._largest: Tuple[int, str] = (0, "")
 
-    def saw(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
+    def add_call(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         """Record a call of torch that has returned. Never raises."""
         try:
             name = getattr(func, "__name__", "")
             if name not in _PROPERTIES:
-                self._saw(name.partition(".")[0], func, args, kwargs, result)
+                self._add_call(name.partition(".")[0], func, args, kwargs, result)
         except Exception as error:  # a tensor of a foreign class may raise anything
             pass_on(error)
             self.open = False
@@ -250,11 +246,11 @@ class Census:
             if os.environ.get(session.DEBUG_VARIABLE):
                 sys.excepthook(*sys.exc_info())
 
-    def _saw(self, name: str, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
+    def _add_call(self, name: str, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         self._calls += 1
-        self._launches += self._launched(name, args, result)
+        self._launches += self._count_launches(name, args, result)
         if name in INSPECTED:
-            self._transfers.saw(name, args, kwargs, result)
+            self._transfers.add_call(name, args, kwargs, result)
         self._find_unseen(name, func, args)
         try:
             found = products(name, args, kwargs, result)
@@ -262,20 +258,20 @@ class Census:
             self.unknown = self.unknown or str(error)
             found = []
         if not found:
-            self._attention.passed(name, args, kwargs, result)
-            self._gradients.passed(args, kwargs, result)
+            self._attention.add_call(name, args, kwargs, result)
+            self._gradients.add_call(args, kwargs, result)
             return
         for product in found:
             self._count(product, result)
         if name in CONVOLUTIONS:
-            self._convolved(args, kwargs, found[0].flops)
+            self._add_convolution(args, kwargs, found[0].flops)
         elif name in FUSED_ATTENTION:
             self._attention.fused += 1
         elif name == "multi_head_attention_forward":
             self._multi_head(args, kwargs)
-        self._gradients.passed(args, kwargs, result)
+        self._gradients.add_call(args, kwargs, result)
 
-    def _launched(self, name: str, args: Tuple[Any, ...], result: Any) -> int:
+    def _count_launches(self, name: str, args: Tuple[Any, ...], result: Any) -> int:
         """Estimate how many kernels the call has started."""
         first = result[0] if isinstance(result, (tuple, list)) and result else result
         if not isinstance(first, self._torch.Tensor) or name in _NO_LAUNCH:
@@ -295,7 +291,7 @@ class Census:
         dtype = self._dtype(factors[0])
         flops = found.flops + backward
         self._by_dtype[dtype] = self._by_dtype.get(dtype, 0) + flops
-        self._attention.multiplied(found, flops, result, factors, self._transfers.place() if found.scores else None)
+        self._attention.add_product(found, flops, result, factors, self._transfers.place() if found.scores else None)
         if found.shape is not None and _is_misaligned(found.shape, _MULTIPLE.get(dtype)):
             self._misaligned[found.shape] = self._misaligned.get(found.shape, 0) + flops
         if self._transformed():
@@ -323,7 +319,7 @@ class Census:
                     dtype = torch.get_autocast_gpu_dtype()
         return str(dtype).rpartition(".")[2]
 
-    def _convolved(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], flops: int) -> None:
+    def _add_convolution(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], flops: int) -> None:
         given, weight = (argument((args, kwargs, None), place, key) for place, key in ((0, "input"), (1, "weight")))
         self._conv += 1
         self._conv_flops += flops
@@ -344,7 +340,7 @@ class Census:
         batch = int(query.shape[1]) if query.dim() == 3 else 1
         tensors = 3 if argument(call, 10, "dropout_p") else 2
         size = tensors * batch * heads * queries * keys * int(query.element_size())
-        self._attention.unfused(size, keys, self._transfers.place())
+        self._attention.add_unfused(size, keys, self._transfers.place())
 
     def _find_unseen(self, name: str, func: Any, args: Tuple[Any, ...]) -> None:
         """Detect kernels of other packages, whose operations are unknown."""
@@ -352,7 +348,7 @@ class Census:
         module = str(getattr(func, "__module__", ""))
         if namespace is None and module.startswith("torch._ops."):
             namespace = module.rpartition(".")[2]
-        if namespace not in (None, "aten") and name not in KNOWN and _LIKE_A_PRODUCT.search(name):
+        if namespace not in (None, "aten") and name not in KNOWN_FUNCTIONS and _LIKE_A_PRODUCT.search(name):
             self.unknown = self.unknown or f"operations of {namespace}::{name} unknown"
             return
         if name == "grad" and module == "torch.autograd":
@@ -371,10 +367,10 @@ class Census:
         if package in _UNSEEN and not (package.startswith("flash_attn") and self._attention.fused):
             self.unknown = self.unknown or f"operations of {package} not seen"
 
-    def returned(self, result: Any) -> None:
+    def model_returned(self, result: Any) -> None:
         """Inspect the `result` of the model's call."""
         values = result.values() if hasattr(result, "values") and hasattr(result, "get") else (result,)
-        for value in list(values)[:MAX_ROWS]:
+        for value in list(values)[:MAX_SENT_PLACES]:
             self._inspect_grad_fn(value[0] if isinstance(value, (tuple, list)) and value else value)
 
     def facts(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
@@ -420,7 +416,7 @@ class Census:
     def _misalignment(self, flops: int) -> Dict[str, Any]:
         rows: List[Tuple[int, int, int]] = sorted(self._misaligned, key=lambda row: -self._misaligned[row])
         share = sum(self._misaligned.values()) / flops if flops else 0.0
-        return {"share": round(share, 4), "shapes": ["x".join(map(str, row)) for row in rows[:MAX_ROWS]]}
+        return {"share": round(share, 4), "shapes": ["x".join(map(str, row)) for row in rows[:MAX_SENT_PLACES]]}
 
 
 def _is_misaligned(shape: Tuple[int, int, int], multiple: Optional[int]) -> bool:

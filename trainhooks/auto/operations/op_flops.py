@@ -45,7 +45,7 @@ def products(name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: A
     return [] if formula is None else [product for product in formula((args, kwargs, result)) if product.flops]
 
 
-def prod(sizes: Sequence[int]) -> int:
+def product_of(sizes: Sequence[int]) -> int:
     out = 1
     for size in sizes:
         out *= int(size)
@@ -73,7 +73,7 @@ def _product(a: Any, b: Any) -> Product:
     m = left[-2] if len(left) > 1 else 1
     k = left[-1]
     n = right[-1] if len(right) > 1 else 1
-    batch = prod(_broadcast(left[:-2], right[:-2]))
+    batch = product_of(_broadcast(left[:-2], right[:-2]))
     flops = 2 * batch * m * n * k
     if len(right) == 2:  # torch folds the batch into the rows
         m, batch = m * batch, 1
@@ -91,11 +91,11 @@ _LEFT = ("self", "mat1", "mat", "batch1", "mat_a")
 _RIGHT = ("other", "mat2", "vec", "batch2", "mat_b")
 
 
-def _of_two(call: Call) -> List[Product]:
+def _two_operands(call: Call) -> List[Product]:
     return [_product(argument(call, 0, "input", *_LEFT), argument(call, 1, *_RIGHT))]
 
 
-def _added(call: Call) -> List[Product]:
+def _plus_term(call: Call) -> List[Product]:
     """Return the product of functions whose first argument is an added term."""
     return [_product(argument(call, 1, *_LEFT), argument(call, 2, *_RIGHT))]
 
@@ -108,7 +108,7 @@ def _linear(call: Call) -> List[Product]:
     given, weight = argument(call, 0, "input"), argument(call, 1, "weight")
     sizes = shape_of(weight)
     n, k = (1, sizes[0]) if len(sizes) == 1 else sizes
-    m = prod(shape_of(given)) // max(1, k)
+    m = product_of(shape_of(given)) // max(1, k)
     flops = 2 * m * n * k
     return [Product(flops, ((flops, (given,)), (flops, (weight,))), (m, n, k))]
 
@@ -117,7 +117,7 @@ def _convolution(transposed: bool) -> Callable[[Call], List[Product]]:
     def formula(call: Call) -> List[Product]:
         given, weight, result = argument(call, 0, "input"), argument(call, 1, "weight"), call[2]
         sizes = shape_of(weight)  # groups are in it: [out, in / groups, ...], transposed [in, out / groups, ...]
-        flops = 2 * prod(shape_of(given if transposed else result)) * prod(sizes[1:])
+        flops = 2 * product_of(shape_of(given if transposed else result)) * product_of(sizes[1:])
         return [Product(flops, ((flops, (given,)), (flops, (weight,))))]
 
     return formula
@@ -134,7 +134,7 @@ def attention(batch: int, queries: int, keys: int, width: int, values: int, fact
 def _sdpa(call: Call) -> List[Product]:
     q, k, v = (argument(call, index, name) for index, name in enumerate(("query", "key", "value")))
     queries, keys, values = shape_of(q), shape_of(k), shape_of(v)
-    batch = prod(_broadcast(queries[:-2], keys[:-2])) if len(queries) == len(keys) else prod(queries[:-2])
+    batch = product_of(_broadcast(queries[:-2], keys[:-2])) if len(queries) == len(keys) else product_of(queries[:-2])
     return [attention(batch, queries[-2], keys[-2], queries[-1], values[-1], (q, k, v))]
 
 
@@ -160,8 +160,8 @@ def _multi_head(call: Call) -> List[Product]:
     for index, given in enumerate((q, k, v)):
         weight = together if together is not None else apart[index]
         sizes = shape_of(given)
-        flops = 2 * prod(sizes) * width
-        shape = (prod(sizes[:-1]), width, sizes[-1])
+        flops = 2 * product_of(sizes) * width
+        shape = (product_of(sizes[:-1]), width, sizes[-1])
         found.append(Product(flops, ((flops, (given,)), (flops, (weight,))), shape))
     batch = shape_of(q)[1] if len(shape_of(q)) == 3 else 1
     queries, keys = shape_of(q)[0], shape_of(k)[0]
@@ -178,7 +178,7 @@ def _multi_head(call: Call) -> List[Product]:
 
 def _bilinear(call: Call) -> List[Product]:
     left, right, weight = argument(call, 0, "input1"), argument(call, 1, "input2"), argument(call, 2, "weight")
-    flops = 2 * prod(shape_of(left)[:-1]) * prod(shape_of(weight))
+    flops = 2 * product_of(shape_of(left)[:-1]) * product_of(shape_of(weight))
     return [Product(flops, tuple((flops, (tensor,)) for tensor in (left, right, weight)))]
 
 
@@ -190,13 +190,13 @@ def _recurrent(call: Call) -> List[Product]:
     matrices = [weight for weight in weights if weight.dim() == 2]
     directions = 2 if both_ways else 1
     per_layer = max(1, len(matrices) // max(1, layers * directions))
-    positions = prod(shape_of(args[0])[: 1 if packed else 2])
+    positions = product_of(shape_of(args[0])[: 1 if packed else 2])
     return _by_positions(args[0], matrices, positions, range(0, per_layer * directions, per_layer))
 
 
 def _cell(call: Call) -> List[Product]:
     args = call[0]
-    return _by_positions(args[0], args[2:4], prod(shape_of(args[0])[:-1]), (0,))
+    return _by_positions(args[0], args[2:4], product_of(shape_of(args[0])[:-1]), (0,))
 
 
 def _by_positions(given: Any, matrices: Sequence[Any], positions: int, first: Sequence[int]) -> List[Product]:
@@ -223,7 +223,7 @@ def _grouped(call: Call) -> List[Product]:
 def _contracted(call: Call) -> List[Product]:
     """Return the product of two tensors without a common batch, from their sizes."""
     a, b = call[0][0], call[0][1]
-    flops = 2 * isqrt(prod(shape_of(a)) * prod(shape_of(b)) * prod(shape_of(call[2])))
+    flops = 2 * isqrt(product_of(shape_of(a)) * product_of(shape_of(b)) * product_of(shape_of(call[2])))
     return [Product(flops, ((flops, (a,)), (flops, (b,))))]
 
 
@@ -260,9 +260,9 @@ def _pair(
     if not k:  # multiplied number by number, or an outer product
         return [], kept
     m, n = ((mine - theirs) & later for mine, theirs in ((one, two), (two, one)))
-    extents = [prod([sizes[letter] for letter in letters]) for letters in (m, n, k)]
+    extents = [product_of([sizes[letter] for letter in letters]) for letters in (m, n, k)]
     batch = one & two & later
-    flops = 2 * prod(extents) * prod([sizes[letter] for letter in batch])
+    flops = 2 * product_of(extents) * product_of([sizes[letter] for letter in batch])
     shape = (extents[0], extents[1], extents[2])
     return [Product(flops, ((flops, factors), (flops, (other,))), shape, scores=bool(batch))], kept
 
@@ -287,8 +287,8 @@ def _indices(equation: str, dims: Sequence[int]) -> Tuple[List[str], str]:
 
 
 _FORMULAS: Dict[str, Callable[[Call], List[Product]]] = {
-    **dict.fromkeys(("matmul", "__matmul__", "__imatmul__", "mm", "_scaled_mm", "bmm", "mv"), _of_two),
-    **dict.fromkeys(("addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_", "addbmm", "addbmm_"), _added),
+    **dict.fromkeys(("matmul", "__matmul__", "__imatmul__", "mm", "_scaled_mm", "bmm", "mv"), _two_operands),
+    **dict.fromkeys(("addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_", "addbmm", "addbmm_"), _plus_term),
     "__rmatmul__": _reversed,
     "linear": _linear,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution(False)),
@@ -304,6 +304,6 @@ _FORMULAS: Dict[str, Callable[[Call], List[Product]]] = {
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _cell),
     **dict.fromkeys(("_grouped_mm", "grouped_mm"), _grouped),
 }
-KNOWN = frozenset(_FORMULAS)
-CONVOLUTIONS = frozenset(name for name in KNOWN if name.startswith("conv"))
+KNOWN_FUNCTIONS = frozenset(_FORMULAS)
+CONVOLUTIONS = frozenset(name for name in KNOWN_FUNCTIONS if name.startswith("conv"))
 FUSED_ATTENTION = frozenset(("scaled_dot_product_attention", "_flash_attn_forward", "_flash_attn_varlen_forward"))

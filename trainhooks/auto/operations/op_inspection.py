@@ -13,15 +13,15 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainhooks.auto import batch_parts, unseen
-from trainhooks.auto.instrumentation import harmless, put_facts
-from trainhooks.auto.models.module_parts import parameters, parts
+from trainhooks.auto.instrumentation import call_safely, put_facts
+from trainhooks.auto.models.module_parts import modules_in, parameters_in
 from trainhooks.auto.operations.op_census import Census
-from trainhooks.auto.unseen import passed_over
+from trainhooks.auto.unseen import hide_code
 from trainhooks.device import cuda
 from trainhooks.signal_errors import pass_on
 
-VARIABLE = "TRAINMON_OPS"  # 0: no census
-_MODULE, _FUNCTION = type(sys), type(harmless)
+OPS_VARIABLE = "TRAINMON_OPS"  # 0: no census
+_MODULE, _FUNCTION = type(sys), type(call_safely)
 MAX_REPLACEMENT_FRAMES = 5  # between a function that replaces torch's and the call of torch's
 MAX_INPUTS = 64  # items of a list that are searched
 INSPECTED_CALL = 2  # of the training calls of one model
@@ -40,7 +40,7 @@ class OpInspection:
     """
 
     def __init__(self) -> None:
-        self.done = os.environ.get(VARIABLE, "1") == "0"
+        self.done = os.environ.get(OPS_VARIABLE, "1") == "0"
         self._pid = os.getpid()
         self._calls: Dict[int, int] = {}  # training calls by model
         self._step = 0
@@ -48,7 +48,7 @@ class OpInspection:
         self._inspected: Optional["weakref.ReferenceType[Any]"] = None
         self._class_name = ""
 
-    def due(self, module: Any, began: int) -> bool:
+    def is_due(self, module: Any, began: int) -> bool:
         """Return whether to inspect this training call of a model. `began` identifies the step."""
         key = id(module)
         if self.done:
@@ -88,7 +88,7 @@ class OpInspection:
             return COMPILED
         if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return "traced: its operations are not seen"
-        if cuda.started() is not None and not cuda.is_quiet():
+        if cuda.started_cuda() is not None and not cuda.is_quiet():
             return "captured in a CUDA graph: its operations are not seen"
         if any(type(mode).__name__ != "DeviceContext" for mode in _stack(torch)):
             return "another mode overrides torch's functions"
@@ -96,7 +96,7 @@ class OpInspection:
             return ""  # autocast imports the former under a mode; without the latter a compiler would trace it
         if type(module).__name__ == "DataParallel":
             return "DataParallel: its replicas run in threads of their own"
-        for part in parts(module):
+        for part in modules_in(module):
             if isinstance(part, torch.jit.ScriptModule):
                 return "scripted: its operations are not seen"
             if not part.training and type(part).__name__ in _FAST_PATHS:
@@ -105,18 +105,18 @@ class OpInspection:
 
     def _with_census(self, torch: Any, module: Any) -> Callable[..., Any]:
         def inspected(*args: Any, **kwargs: Any) -> Any:
-            active = harmless(ActiveCensus, torch)
+            active = call_safely(ActiveCensus, torch)
             if active is None:
                 return module._call_impl(*args, **kwargs)
             try:
                 result = module._call_impl(*args, **kwargs)
             except BaseException as error:  # our frames are also between those of torch
-                error.__traceback__ = unseen.trimmed(error.__traceback__)
+                error.__traceback__ = unseen.without_own_frames(error.__traceback__)
                 raise
             finally:
-                harmless(active.leave)
-            harmless(active.census.returned, result)
-            harmless(self._report, torch, module, active.census, args, kwargs)
+                call_safely(active.leave)
+            call_safely(active.census.model_returned, result)
+            call_safely(self._report, torch, module, active.census, args, kwargs)
             return result
 
         return inspected
@@ -128,14 +128,14 @@ class OpInspection:
         if not _holds(module, set(self._calls)):
             census.unknown = census.unknown or SEVERAL
         census.unknown = census.unknown or _sharded(module)
-        self._put({"step": self._step, **census.facts(inputs(torch, args, kwargs))})
+        self._put({"step": self._step, **census.facts(input_sizes(torch, args, kwargs))})
 
     def _put(self, facts: Dict[str, Any]) -> None:
         put_facts(ops=facts)
 
 
 # Not all of this file: `_suppress_repeated_warnings` counts on the frame of `_call`.
-OpInspection._with_census.__code__ = passed_over(OpInspection._with_census.__code__)
+OpInspection._with_census.__code__ = hide_code(OpInspection._with_census.__code__)
 inspection = OpInspection()
 
 
@@ -148,13 +148,13 @@ class ActiveCensus:
         self._mode = _mode(torch, self.census)
         self._callbacks: Any = _callbacks()
         self._callbacks.register_start_callback(self._compiles)
-        harmless(_suppress_repeated_warnings)
+        call_safely(_suppress_repeated_warnings)
         torch.overrides._push_mode(self._mode)
 
     def _compiles(self, *_: Any) -> None:
         """Remove the mode when something is compiled after all: it would be recompiled without the mode."""
         self.census.failed = self.census.failed or COMPILED
-        harmless(self._remove)
+        call_safely(self._remove)
 
     def leave(self) -> None:
         self._remove()
@@ -188,7 +188,7 @@ def _mode(torch: Any, census: Census) -> Any:
                 func = _original(torch, func)
             result = _call(func, args, kwargs)
             if census.open:
-                census.saw(func, args, kwargs, result)
+                census.add_call(func, args, kwargs, result)
             return result
 
     return OperationCensus()
@@ -198,13 +198,13 @@ def _suppress_repeated_warnings() -> None:
     """Suppress warnings that the program has had before: they would reappear, since our line calls torch now."""
     modules = [module for module in list(sys.modules.values()) if type(module) is _MODULE]
     registries: List[Dict[Any, Any]] = [vars(module).get("__warningregistry__") or {} for module in modules]
-    ours = globals().setdefault("__warningregistry__", {})
-    ours["version"] = max(registry.get("version", 0) for registry in registries)  # of the filters
+    wrapper = globals().setdefault("__warningregistry__", {})
+    wrapper["version"] = max(registry.get("version", 0) for registry in registries)  # of the filters
     lines = [line for _, line in dis.findlinestarts(_call.__code__) if line]
     for registry in registries:
         for key in list(registry):
             if type(key) is tuple and len(key) == 3:
-                ours.update({(*key[:2], line): True for line in lines})
+                wrapper.update({(*key[:2], line): True for line in lines})
 
 
 def _original(torch: Any, func: Any) -> Any:
@@ -256,7 +256,7 @@ def _uses_dynamo(torch: Any, module: Any) -> bool:
         return False
     if sum(utils.counters["frames"].values()) if "frames" in utils.counters else 0:
         return True
-    for part in parts(module):
+    for part in modules_in(module):
         if "_orig_mod" in (vars(part).get("_modules") or {}):
             return True
         call = vars(part).get("_compiled_call_impl")
@@ -267,12 +267,12 @@ def _uses_dynamo(torch: Any, module: Any) -> bool:
 
 def _holds(module: Any, keys: Set[int]) -> bool:
     """Return whether all modules of these ids are the module or parts of it (called before it was wrapped)."""
-    return keys <= {id(part) for part in parts(module)}
+    return keys <= {id(part) for part in modules_in(module)}
 
 
 def _sharded(module: Any) -> Optional[str]:
     """Return why the inspected weights may be shards; None if they are whole."""
-    for parameter in parameters(module):
+    for parameter in parameters_in(module):
         if type(parameter).__name__ == "FlatParameter":
             return "the parameters are sharded (FSDP)"
         if getattr(parameter, "ds_numel", None) is not None:
@@ -280,7 +280,7 @@ def _sharded(module: Any) -> Optional[str]:
     return None
 
 
-def inputs(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+def input_sizes(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
     """Return batch and length of the model's inputs, as far as shapes show them."""
     leading = next((tensor for tensor in _leading(torch, args, kwargs) if tensor.dim()), None)
     if leading is None:
@@ -295,10 +295,10 @@ def inputs(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[st
 
 def _leading(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Any]:
     """Yield the tensors among the inputs, known names of main inputs first."""
-    first = batch_parts.table(args[0]) if args else None
+    first = batch_parts.as_mapping(args[0]) if args else None
     table: Any = kwargs if first is None else first
     named = [table.get(name) for name in _INPUTS]
-    flat = [item for value in args for item in (batch_parts.items(value, MAX_INPUTS) or (value,))]
+    flat = [item for value in args for item in (batch_parts.first_items(value, MAX_INPUTS) or (value,))]
     for value in (*named, *flat, *(table.get(name) for name in list(table.keys()))):
         if batch_parts.is_readable(type(value), torch.Tensor):
             yield value

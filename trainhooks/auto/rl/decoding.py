@@ -15,7 +15,7 @@ MIN_SEQUENCES = 8  # in a call; a quarter of fewer is one sequence
 CACHES = ("past_key_values", "cache_params")  # arguments of a model's forward
 
 
-def tail(lengths: Sequence[int]) -> Dict[str, int]:
+def tail_steps(lengths: Sequence[int]) -> Dict[str, int]:
     """Return the decoding steps of sequences that decode together, and those with under a quarter of them at work.
 
     Args:
@@ -39,7 +39,7 @@ def tail_of_tokens(model: Any, kwargs: Dict[str, Any], output: Any, given: int) 
     if not getattr(tokens, "is_cpu", False) or len(tokens.shape) != 2 or cuda.modes_active():
         return {}
     ends = end_tokens(model, kwargs)
-    if not ends or (setting(model, kwargs, "num_beams") or 1) != 1:  # beams are not sequences
+    if not ends or (generate_setting(model, kwargs, "num_beams") or 1) != 1:  # beams are not sequences
         return {}
     new = tokens.numpy()[:, given:]
     if not new.size:
@@ -50,14 +50,14 @@ def tail_of_tokens(model: Any, kwargs: Dict[str, Any], output: Any, given: int) 
     width = new.shape[1]
     firsts, has_ended = ended.argmax(1).tolist(), ended.any(1).tolist()
     lengths = [first + 1 if is_over else width for first, is_over in zip(firsts, has_ended)]
-    return {"new_tokens": sum(lengths), **tail(lengths)}
+    return {"new_tokens": sum(lengths), **tail_steps(lengths)}
 
 
 def end_tokens(model: Any, kwargs: Dict[str, Any]) -> List[int]:
     """Return the tokens after which a sequence has ended: end tokens and the padding behind them."""
     found: List[int] = []
     for name in ("eos_token_id", "pad_token_id"):
-        value = setting(model, kwargs, name)
+        value = generate_setting(model, kwargs, name)
         values = value if isinstance(value, (list, tuple)) else [value]
         found += [one for one in values if type(one) is int and one >= 0]
         if not found:
@@ -65,7 +65,7 @@ def end_tokens(model: Any, kwargs: Dict[str, Any]) -> List[int]:
     return found
 
 
-def setting(model: Any, kwargs: Dict[str, Any], name: str) -> Any:
+def generate_setting(model: Any, kwargs: Dict[str, Any], name: str) -> Any:
     """Return a setting of a call of `generate()`: its argument, else its configuration's, else the model's."""
     for source in (kwargs.get("generation_config"), getattr(model, "generation_config", None)):
         kept = kwargs.get(name)

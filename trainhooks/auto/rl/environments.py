@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any, Callable, Optional, Sequence, Tuple
 
 from trainhooks.auto import unseen
-from trainhooks.auto.instrumentation import MARK, framework, harmless, put_facts, replace
+from trainhooks.auto.instrumentation import MARK, call_safely, framework, put_facts, wrap
 from trainhooks.auto.rl.rollouts import Rollouts
 from trainhooks.lane_entries import host_clock
 
-MAX_WRAPPERS = 20  # around an environment; a program has a handful
+MAX_ENV_WRAPPERS = 20  # around an environment; a program has a handful
 
 
 class _Watch:
@@ -54,13 +54,13 @@ class _Watch:
 
     def fails(self, error: BaseException) -> None:
         self.depth = 0
-        unseen.in_traceback(error)
+        unseen.drop_own_frames(error)
 
     def ends(self, rollouts: Rollouts, environment: Any, result: Any) -> None:
         t = host_clock()
         self.depth = 0
         if self.is_counted:
-            harmless(self._read, rollouts, environment, result, t)
+            call_safely(self._read, rollouts, environment, result, t)
         elif framework.tracker is not None and framework.tracker.evaluating:
             framework.tracker.eval_last = t
 
@@ -92,7 +92,7 @@ class _Watch:
             return
         self.described = type(environment), count
         inside, processes = environment, 0
-        for _ in range(MAX_WRAPPERS):
+        for _ in range(MAX_ENV_WRAPPERS):
             found = getattr(inside, "__dict__", {})
             workers = found.get("processes")
             if isinstance(workers, (list, tuple)):
@@ -156,13 +156,13 @@ def watch_package(package: ModuleType, base: type, *others: type) -> None:
             for value in list(vars(module).values()):
                 if isinstance(value, type) and issubclass(value, (base, *others)) and value.__module__ == name:
                     watch_steps(value)
-                    replace(value, "reset", _base_reset if value is base else _wrapper_reset)
+                    wrap(value, "reset", _base_reset if value is base else _wrapper_reset)
 
 
-def collecting(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_collection(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a framework's function that collects rollouts."""
 
-    def ours(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         rollouts = _watch.rollouts()
         if rollouts is None:
             return original(*args, **kwargs)
@@ -170,25 +170,25 @@ def collecting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            unseen.in_traceback(error)
+            unseen.drop_own_frames(error)
             raise
         if _watch.rollouts() is rollouts:
             rollouts.collection_ends(host_clock())
         return result
 
-    return ours
+    return wrapper
 
 
 def watch_steps(owner: Any) -> None:
     """Report the steps of an environment class, where it has a `step` of its own."""
-    replace(owner, "step", _step)
+    wrap(owner, "step", _step)
 
 
 def _step(original: Callable[..., Any]) -> Callable[..., Any]:
     # All in cells, nothing global: a class of the program's `__main__` may be saved by value and loaded without us.
     watch: Optional[_Watch] = _watch
 
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if watch is None or watch.depth:
             return original(self, *args, **kwargs)
         rollouts = watch.begins()
@@ -202,30 +202,30 @@ def _step(original: Callable[..., Any]) -> Callable[..., Any]:
         watch.ends(rollouts, self, result)
         return result
 
-    return ours
+    return wrapper
 
 
 def _wrapper_reset(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         _watch.resets += 1
         try:
             return original(self, *args, **kwargs)
         finally:
             _watch.resets -= 1
 
-    return ours
+    return wrapper
 
 
 def _base_reset(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         rollouts = _watch.rollouts()
         if rollouts is not None:
             rollouts.has_environment = True
             if not (_watch.resets or _watch.depth):
-                harmless(_watch_own, type(self))
+                call_safely(_watch_own, type(self))
         return original(self, *args, **kwargs)
 
-    return ours
+    return wrapper
 
 
 def _watch_own(kind: type) -> None:

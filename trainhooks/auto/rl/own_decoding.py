@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
-CACHES = ("past_key_values", "past", "cache", "kv_cache")  # arguments
+CACHE_ARGUMENTS = ("past_key_values", "past", "cache", "kv_cache")  # arguments
 MIN_DECODED = 4  # calls in a row: batches of an evaluation may grow by one, sorted by length, once or twice
 
 

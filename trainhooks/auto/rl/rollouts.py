@@ -136,9 +136,9 @@ class Rollouts:
                 if known:
                     means[name] = whole / known
         self._tracker.put((AGGREGATE, sums, means))
-        self.canceled()
+        self.step_canceled()
 
-    def canceled(self) -> None:
+    def step_canceled(self) -> None:
         """Forget the counts of a step that is not recorded."""
         self.open = False
         self.env_calls = self.env_ns = self.env_steps = self.episodes = 0

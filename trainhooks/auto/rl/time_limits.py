@@ -13,11 +13,11 @@ from threading import get_ident
 from types import CodeType
 from typing import Any, Callable, Set
 
-from trainhooks.auto.instrumentation import framework, harmless, put_facts, replace
+from trainhooks.auto.instrumentation import call_safely, framework, put_facts, wrap
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
-REPORT_SECONDS = 0.5
-MAX_FRAMES = 8  # between `communicate` and the look for it
+REPORT_INTERVAL = 0.5
+MAX_CALLER_FRAMES = 8  # between `communicate` and the look for it
 
 
 class TimeLimits:
@@ -33,7 +33,7 @@ class TimeLimits:
         self._until = self._reported = 0  # on the host's clock
         self._lock = allocate_lock()  # of the thread that counts: no other one waits for it, nor a forked process
 
-    def reached(self, limit: float, is_own: bool) -> None:
+    def add(self, limit: float, is_own: bool) -> None:
         """Count one, in seconds, as it is reached."""
         if not self._lock.acquire(False):
             return  # two threads at once: one of them is enough
@@ -43,7 +43,7 @@ class TimeLimits:
             self.own += is_own
             self.seconds += (now - max(self._until, now - int(limit * NANOSECOND))) / NANOSECOND
             self._until = now
-            if now - self._reported >= REPORT_SECONDS * NANOSECOND:
+            if now - self._reported >= REPORT_INTERVAL * NANOSECOND:
                 self._reported = now
                 table = {"hits": self.hits, "own": self.own, "seconds": self.seconds, "limit": limit}
                 put_facts(time_limit=table)
@@ -54,17 +54,17 @@ class TimeLimits:
 limits = TimeLimits()
 
 
-def watch() -> None:
+def watch_subprocess() -> None:
     """Observe the exceptions of `subprocess`, once."""
-    replace(subprocess.TimeoutExpired, "__init__", _made)
+    wrap(subprocess.TimeoutExpired, "__init__", _made)
 
 
 def _made(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         original(self, *args, **kwargs)
-        harmless(_count, self)
+        call_safely(_count, self)
 
-    return ours
+    return wrapper
 
 
 def _count(error: Any) -> None:
@@ -72,7 +72,7 @@ def _count(error: Any) -> None:
     if tracker is None or tracker.silent:
         return
     if isinstance(error.timeout, (int, float)) and _is_raised_in(_waits_for_all()):
-        limits.reached(float(error.timeout), tracker.thread == get_ident())
+        limits.add(float(error.timeout), tracker.thread == get_ident())
 
 
 def _waits_for_all() -> Set[CodeType]:
@@ -83,7 +83,7 @@ def _waits_for_all() -> Set[CodeType]:
 def _is_raised_in(functions: Set[CodeType]) -> bool:
     """Return whether one of the next frames runs one of these functions. No variable of a frame is read."""
     frame = sys._getframe(1)
-    for _ in range(MAX_FRAMES):
+    for _ in range(MAX_CALLER_FRAMES):
         if frame.f_back is None:
             return False
         frame = frame.f_back

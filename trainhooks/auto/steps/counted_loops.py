@@ -22,7 +22,7 @@ class _Exit(NamedTuple):
     is_return: bool = False
 
 
-def steps(function: Any, path: List[Any], bounds: Bounds) -> Optional[int]:
+def counted_steps(function: Any, path: List[Any], bounds: Bounds) -> Optional[int]:
     """Return how many steps a `while` makes from now on; None where that is unknown.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from trainhooks import session
 from trainhooks.auto import unseen
-from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.instrumentation import call_safely, framework
 from trainhooks.auto.steps.step_order import (
     BACKWARD,
     BACKWARD_ENDED,
@@ -42,7 +42,7 @@ from trainhooks.signal_errors import pass_on
 Call = Callable[..., Any]
 
 
-def _yes() -> bool:
+def _true() -> bool:
     return True
 
 
@@ -99,8 +99,6 @@ class FastPath:
             lane.put(entry)
 
         return put
-
-    # For the tracker and the hooks
 
     @property
     def in_fetch(self) -> bool:
@@ -160,7 +158,7 @@ class FastPath:
             self.leave()
             return False
         if deferred.waiting:
-            deferred.poll(self._entries.append)
+            deferred.put_arrived(self._entries.append)
         # Without a fetch, a step begins where the last one ended.
         self._began = t if self._on_gpu or self._calls[0] == FETCH else self._last or self._tracker.last or t
         self._backwards = self._scaled = 0
@@ -197,7 +195,7 @@ class FastPath:
         times, self._times = self._times, []
         if not times:
             return
-        grads_wanted, tracker.grads_wanted = tracker.grads_wanted, _yes  # True: else this path would not have applied
+        grads_wanted, tracker.grads_wanted = tracker.grads_wanted, _true  # True: else this path would not have applied
         self.replaying = True
         try:
             self._replay(times, tracker)
@@ -282,7 +280,7 @@ class FastPath:
             except BaseException as error:
                 if is_fast:
                     fetch_fails(iterator)
-                unseen.in_traceback(error)
+                unseen.drop_own_frames(error)
                 raise
             fetched(iterator, batch)
             return batch
@@ -339,7 +337,7 @@ class FastPath:
                 and (not self._starts or self._begins(t))
             ):
                 if self._counts_inputs and self._next == key:
-                    self._counts.append(harmless(counts, args, kwargs))
+                    self._counts.append(call_safely(counts, args, kwargs))
                 times = self._times
                 times.append(t)
                 self._next = CALLED
@@ -347,7 +345,7 @@ class FastPath:
                 try:
                     result = module._call_impl(*args, **kwargs)
                 except BaseException as error:
-                    unseen.in_traceback(error)
+                    unseen.drop_own_frames(error)
                     raise
                 if self._next == CALLED and self._times is times:
                     times.append(host_clock())
@@ -361,7 +359,7 @@ class FastPath:
             try:
                 result = (call or module._call_impl)(*args, **kwargs)
             except BaseException as error:
-                unseen.in_traceback(error)
+                unseen.drop_own_frames(error)
                 raise
             if call is not None:
                 tracker.forward_ends(host_clock())
@@ -403,12 +401,12 @@ class FastPath:
                 try:
                     return run(*args, **kwargs)
                 except BaseException as error:
-                    unseen.in_traceback(error)
+                    unseen.drop_own_frames(error)
                     raise
             try:
                 return run(*args, **kwargs)
             except BaseException as error:
-                unseen.in_traceback(error)
+                unseen.drop_own_frames(error)
                 raise
             finally:
                 if self._next == BACKWARD_ENDED:
@@ -458,8 +456,6 @@ class FastPath:
         self._starts = True
         if not self._on_gpu:
             self.end_step(t)
-
-    # A loss scaler, around the optimizer's step
 
     def loss_scaled(self, loss: Any) -> bool:
         """Take a loss that a scaler multiplies. Return whether the step is recorded here."""

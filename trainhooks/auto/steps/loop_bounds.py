@@ -20,14 +20,14 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set
 
 from trainhooks.auto.steps import counted_loops
 from trainhooks.auto.steps.loop_numbers import MAX_ITERATIONS, Bounds
-from trainhooks.recording.frames import is_users, parsed
+from trainhooks.recording.frames import is_users, parse_source
 from trainhooks.signal_errors import pass_on
 
-MAX_FRAMES = 200  # of a stack that are looked at
-MAX_PLACES = 16  # different stacks at which optimizers step; with more, nothing is claimed
+MAX_STACK_FRAMES = 200  # of a stack that are looked at
+MAX_STEP_STACKS = 16  # different stacks at which optimizers step; with more, nothing is claimed
 MAX_SOURCE_LINES = 20_000  # of a file; a longer one is not parsed
 
-WRAPPERS = ("tqdm", "track", "progress_bar", "master_bar", "enumerate", "reversed", "iter", "list", "tuple")
+ITERABLE_WRAPPERS = ("tqdm", "track", "progress_bar", "master_bar", "enumerate", "reversed", "iter", "list", "tuple")
 ITERATORS = ("enumerate", "reversed", "iter")  # of these, those that may have begun before the loop
 TRAINING = "train"  # in the name of the one pass of several (training, validation) in which steps are made
 
@@ -104,13 +104,13 @@ class LoopWatch:
         places = tuple([_place(one) for one in frames])
         if places in self._known:
             return None
-        nest = self._known[places] = read(frames, arguments)
+        nest = self._known[places] = read_nest(frames, arguments)
         before, self._nest = self._nest, nest
         if before is None:
             return nest.plan()
         same = [loop[:2] for loop in before.loops] == [loop[:2] for loop in nest.loops]
         same = same and before.counted == nest.counted and before.around == nest.around
-        self._is_over = not same or len(self._known) >= MAX_PLACES
+        self._is_over = not same or len(self._known) >= MAX_STEP_STACKS
         if self._is_over:  # a plan of one of several loops is none of the training
             return {}
         self._nest = before._replace(is_certain=before.is_certain and nest.is_certain)
@@ -124,7 +124,7 @@ def _programs(frame: Optional[FrameType]) -> List[FrameType]:
     """
     frames: List[FrameType] = []
     outermost = None
-    while frame is not None and len(frames) < MAX_FRAMES:
+    while frame is not None and len(frames) < MAX_STACK_FRAMES:
         path = frame.f_code.co_filename
         if not path.startswith(_OWN) and _TORCH not in path:
             frames.append(frame)
@@ -139,7 +139,7 @@ def _place(frame: FrameType) -> Place:
     return frame.f_code.co_filename, frame.f_code.co_firstlineno, frame.f_lineno
 
 
-def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
+def read_nest(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
     """Return the loops around the calls of a stack, whose frames come with the innermost first."""
     loops: List[Loop] = []
     is_certain = True
@@ -158,7 +158,7 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
                 if counted is not None or child is None or child not in node.body:
                     return Nest((), False)  # in its header, or behind it
                 if isinstance(node, ast.While) and not loops and not _repeats(path[-1]):
-                    counted = counted_loops.steps(function, path[depth:], Bounds(frame, function, arguments))
+                    counted = counted_loops.counted_steps(function, path[depth:], Bounds(frame, function, arguments))
                     if counted is not None:
                         around.append((frame.f_code.co_filename, _line(function, frame.f_code, node), 0))
                         break  # it has looked at the loops within it
@@ -177,9 +177,6 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
         if not loops and counted is None:
             around.append(_place(frame))
     return Nest(tuple(loops), is_certain, counted, tuple(around))
-
-
-# The source of a frame
 
 
 def _path(code: CodeType, line: int) -> Optional[List[Any]]:
@@ -203,10 +200,10 @@ def _tree(code: CodeType) -> Optional[Tuple[Any, int]]:
         return None
     try:
         if code.co_name == "<module>":
-            return parsed("".join(lines)), 0
+            return parse_source("".join(lines)), 0
         first = code.co_firstlineno - 1
         block = textwrap.dedent("".join(inspect.getblock(lines[first:])))
-        (function,) = parsed(block).body
+        (function,) = parse_source(block).body
     except Exception as error:  # an edited file, or no Python
         pass_on(error)
         return None
@@ -241,9 +238,6 @@ def _holds(node: Any, line: int) -> bool:
 def _line(function: Any, code: CodeType, node: Any) -> int:
     """Return the line of a node in its file."""
     return int(node.lineno + (0 if isinstance(function, ast.Module) else code.co_firstlineno - 1))
-
-
-# Whether each pass of a loop comes to the step
 
 
 def _may_not_run(node: Any, child: Any, loop: Optional[ast.For], function: Any, is_called_in_loop: bool) -> bool:
@@ -300,9 +294,6 @@ def _repeats(statement: Any) -> bool:
     return any(isinstance(part, _COMPREHENSIONS) for part in parts) or not calls.isdisjoint(("map", "starmap"))
 
 
-# How often a loop runs
-
-
 def _times(loop: ast.For, frame: FrameType, function: Any, arguments: Mapping[str, int]) -> Optional[int]:
     bounds = Bounds(frame, function, arguments)
     iterated = _unwrapped(loop.iter)
@@ -327,7 +318,7 @@ def _times(loop: ast.For, frame: FrameType, function: Any, arguments: Mapping[st
 
 def _unwrapped(iterated: Any) -> Any:
     """Return what an expression iterates, without bars and the like around it."""
-    while isinstance(iterated, ast.Call) and iterated.args and _name(iterated.func) in WRAPPERS:
+    while isinstance(iterated, ast.Call) and iterated.args and _name(iterated.func) in ITERABLE_WRAPPERS:
         iterated = iterated.args[0]
     return iterated
 

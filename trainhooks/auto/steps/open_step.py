@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Callable, Deque, List, Optional, Set
 
 from trainhooks import session
-from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.instrumentation import call_safely, framework
 from trainhooks.auto.models.update_checks import UpdateChecks
 from trainhooks.auto.rl.rollouts import Rollouts
 from trainhooks.auto.steps.fast_path import FastPath
@@ -64,7 +64,7 @@ class OpenStep:
         self.lane = lane = session.own_lane()
         lane.follower = self  # in steps timed on the device, entries pass through the device lane
         self.put = lane.put
-        session.put_through(self.fast_path.restart(lane))
+        session.route_thread(self.fast_path.restart(lane))
         self.thread = get_ident()
         self.optimizers.only = self.optimizers.only_on_cpu = None
         self.announced = False  # the process is known to train
@@ -108,11 +108,9 @@ class OpenStep:
         self.call_counts: Optional[Counts] = None  # of the last model call that gradients may be computed for
         self.fresh = True  # the next model call is the first of a batch
 
-    # The step
-
     def begin(self, t: int) -> None:
         """Begin a step; `t` may lie in the past, back to the end of the last one."""
-        if self.silent or session.explicit():
+        if self.silent or session.has_explicit_steps():
             self.silent = True
             return
         self.fast_path.stop()
@@ -121,7 +119,7 @@ class OpenStep:
         put = self.put
         put((STEP, t, AUTOMATIC))
         if deferred.waiting:
-            deferred.poll(put)
+            deferred.put_arrived(put)
         self.open = True
         self.began = t
         self.order.clear()
@@ -177,15 +175,15 @@ class OpenStep:
         """Cancel the open step: nothing of it is counted."""
         self.put((CANCEL, t, AUTOMATIC))
         self.open = self.called = False
-        self.rollouts.canceled()
+        self.rollouts.step_canceled()
 
     def finish(self) -> None:
         """End the open evaluation, or the step whose optimizers have stepped, at the end of the program."""
         if get_ident() != self.thread or not self.announced or self.silent:
             return
         self.fast_path.leave()
-        harmless(self.checks.finish)  # while the lane still takes entries
-        harmless(passes.finish)
+        call_safely(self.checks.finish)  # while the lane still takes entries
+        call_safely(passes.finish)
         if self.evaluating:
             self._evaluation_ends(self.eval_last)
         elif self.open and (self.stepped or (self.unseen_updates and self.has_gradients)):
@@ -252,11 +250,9 @@ class OpenStep:
         self.unseen_updates += 1
         self.end(t)
 
-    # On a GPU
-
     def may_lag(self) -> bool:
         """Return whether a GPU may still be working on the last call when that has returned."""
-        return self.on_gpu or (self.optimizers.none_stepped and cuda.started() is not None)
+        return self.on_gpu or (self.optimizers.none_stepped and cuda.started_cuda() is not None)
 
     def since(self, t: int) -> int:
         """Return when a step began whose first event is at `t`: at the end of the last one.
@@ -280,8 +276,6 @@ class OpenStep:
         if self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
             self.end(t)
             self.fast_path.stop()  # the next step decides itself whether it is timed on the device
-
-    # Evaluation
 
     def evaluation_begins(self, t: int, iterator: int) -> None:
         self.fast_path.stop()

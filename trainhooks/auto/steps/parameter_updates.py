@@ -11,7 +11,7 @@ from trainhooks.auto.models import program_facts
 # Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
 # ends the step anyway (critics trained a hundred times for each generator step); else it merges steps.
 MAX_MISSED_WITH_FETCHES = 128
-MAX_MISSED = 1
+MAX_MISSED_STEPS = 1
 
 MAX_COPIED = 65_536  # elements of a parameter that is compared
 PROOFS = 3  # updates that are proven by comparing values; later ones are assumed, without the cost
@@ -114,7 +114,7 @@ class Optimizers:
                 self._missed[key] = 0
             else:
                 missed = self._missed[key] = self._missed.get(key, 0) + 1
-                if missed >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED):
+                if missed >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED_STEPS):
                     awaited.pop(key, None)
 
 

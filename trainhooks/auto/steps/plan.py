@@ -20,9 +20,9 @@ EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", 
 # `num_steps`, `total_timesteps` and the like are rollouts or an environment's steps in reinforcement learning.
 STEPS = ("max_iters", "max_steps", "max_train_steps", "num_train_steps", "num_training_steps", "train_iters",
          "total_iters", "max_iterations", "train_steps", "total_steps")  # fmt: skip
-HOLDERS = ("args", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hp", "params", "FLAGS", "flags")
+CONFIG_NAMES = ("args", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hp", "params", "FLAGS", "flags")
 ENVIRONMENTS = ("gymnasium", "gym")  # with them, `max_steps` may bound an episode
-MOST = 10**12
+MAX_COUNT = 10**12
 
 PASS_SECONDS = 0.05  # between two reports of passes, after the first few
 FIRST_PASSES = 3
@@ -32,7 +32,7 @@ _numbers: Dict[str, int] = {}  # of all names
 _loops: Dict[str, int] = {}  # what the loops around the optimizer's steps say
 
 
-def remember(arguments: Mapping[str, Any]) -> None:
+def remember_arguments(arguments: Mapping[str, Any]) -> None:
     """Remember the parsed arguments that are whole numbers: they may bound a training."""
     _parsed.update(_bounds(arguments))
     _numbers.update({name: value for name, value in arguments.items() if type(value) is int})
@@ -49,10 +49,10 @@ def optimizer_begins() -> None:
     _loops.clear()
     _loops.update(found)
     if is_known:
-        put_facts(plan=planned())
+        put_facts(plan=planned_bounds())
 
 
-def planned() -> Dict[str, Any]:
+def planned_bounds() -> Dict[str, Any]:
     """Return what bounds the training: `epochs` and `steps`, each with the name it was given by; absent if unknown.
 
     `updates` are the optimizer's steps that the loops make, where their headers tell; epochs may be of them, too.
@@ -74,7 +74,7 @@ def planned() -> Dict[str, Any]:
 def _sources(main: Mapping[str, Any]) -> Iterator[Dict[str, int]]:
     yield _parsed
     yield _bounds(main)
-    for name in HOLDERS:
+    for name in CONFIG_NAMES:
         holder = main.get(name)
         if isinstance(holder, dict):
             yield _bounds(holder)
@@ -95,7 +95,7 @@ def _bounds(values: Mapping[str, Any]) -> Dict[str, int]:
     if type(values) is not dict:  # a mapping of the program's own runs its code
         return {}
     found = {name: values.get(name) for name in (*EPOCHS, *STEPS)}
-    return {name: value for name, value in found.items() if type(value) is int and 0 < value < MOST}
+    return {name: value for name, value in found.items() if type(value) is int and 0 < value < MAX_COUNT}
 
 
 PASSES, LOADER_PASSES = "passes", "loader_passes"  # facts
@@ -178,4 +178,4 @@ def _length(sampler: Any) -> Optional[int]:
     except Exception as error:  # TypeError without a length; a data set's own may raise anything
         pass_on(error)
         return None
-    return length if 0 < length < MOST else None
+    return length if 0 < length < MAX_COUNT else None

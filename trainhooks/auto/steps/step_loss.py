@@ -110,7 +110,7 @@ class StepLoss:
     def _read(self, loss: Any, place: int) -> Optional[Seen]:
         if cuda.modes_active() or (place and not loss.is_cpu):  # reading it would be visible to the program
             return None
-        value = loss.item() if loss.is_cpu else deferred.on_device("loss", loss)
+        value = loss.item() if loss.is_cpu else deferred.start_copy("loss", loss)
         if value is None:
             return None
         return value, _divisor(loss) if place or self._accumulates else UNREAD

@@ -17,7 +17,7 @@ Entry = Tuple[Any, ...]
 # The calls of a step. A model's call is the model's id; it is negative if another model's inputs are the step's. ODD is
 # whatever the fast path does not serve.
 OFF, FETCH, FETCHED, CALLED, BACKWARD, BACKWARD_ENDED, OPTIMIZER, OPTIMIZER_ENDED, SCALER, SCALER_ENDED, ODD = range(11)
-MAX_CALLS = 256  # of a step that the fast path serves
+MAX_STEP_CALLS = 256  # of a step that the fast path serves
 
 _MODEL = (CALLED, lane_entries.FORWARD)
 # What ends each call, and the phase that it is.
@@ -31,7 +31,7 @@ _PARTS: Dict[int, Tuple[int, PhaseMarker]] = {
 
 def new_order() -> Deque[int]:
     """Make an order that is still to be noted; of a longer step nothing but that is kept."""
-    return deque(maxlen=MAX_CALLS + 1)
+    return deque(maxlen=MAX_STEP_CALLS + 1)
 
 
 class StepOrder:
@@ -94,7 +94,7 @@ def is_served(calls: Tuple[int, ...]) -> bool:
 
     A model is called at most once for each backward pass: its repeated calls are for the tracker to see.
     """
-    if not 4 <= len(calls) <= MAX_CALLS or ODD in calls or len(calls) % 2:
+    if not 4 <= len(calls) <= MAX_STEP_CALLS or ODD in calls or len(calls) % 2:
         return False
     called: Set[int] = set()
     for call, ended in zip(calls[::2], calls[1::2]):

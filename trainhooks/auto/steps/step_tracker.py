@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.instrumentation import call_safely, framework
 from trainhooks.auto.steps import step_order
 from trainhooks.auto.steps.open_step import MIN_STREAK, OpenStep
 from trainhooks.auto.steps.parameter_updates import ManualUpdate
@@ -17,7 +17,7 @@ from trainhooks.auto.steps.step_order import Counts
 from trainhooks.lane_entries import BACKWARD, COUNT, DATA, FORWARD, NO_PHASE, OPTIMIZER, PhaseMarker, host_clock
 
 MAX_ITERATOR_GAP = 1_000_000  # nanoseconds between the creation of an iterator and its first use, in a `for`
-MAX_NODES = 256  # nodes of a loss's graph that are searched for a parameter: the last layer's are near
+MAX_LOSS_NODES = 256  # nodes of a loss's graph that are searched for a parameter: the last layer's are near
 
 REPLAY = PhaseMarker("step")  # a CUDA graph that holds the whole step
 
@@ -26,8 +26,6 @@ class StepTracker(OpenStep):
     """Record one thread's training, call by call of torch. All times are nanoseconds of the host clock."""
 
     __slots__ = ()
-
-    # Data
 
     def fetch_begins(self, iterator: int, t: int) -> None:
         """Record the begin of a fetch."""
@@ -132,8 +130,6 @@ class StepTracker(OpenStep):
         elif self.calls_without_grad or self.fetched_again or self.exhausted:
             self._becomes_evaluation(t)
 
-    # The model
-
     def forward_begins(self, in_training: bool, t: int) -> bool:
         """Record the begin of a model call. Return whether its inputs are to be counted."""
         if self.in_backward or self.in_forward or self.silent:
@@ -227,8 +223,6 @@ class StepTracker(OpenStep):
         if not self.open:
             self.begin(self.since(t))
 
-    # Gradients
-
     def backward_begins(self, loss: Any, t: int) -> None:
         """Record the begin of a backward pass.
 
@@ -279,7 +273,7 @@ class StepTracker(OpenStep):
     def backward_ends(self, t: int) -> None:
         self.in_backward = False
         if self.checks.left:
-            harmless(self.checks.backward_ends)
+            call_safely(self.checks.backward_ends)
         if self.open:
             self.put((OPTIMIZER if self.nested else NO_PHASE, t))
             self.order.append(step_order.BACKWARD_ENDED)
@@ -287,8 +281,6 @@ class StepTracker(OpenStep):
                 self.manual_update.backward_ended(t)
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
                 self._all_stepped()  # the optimizers stepped in the backward pass itself
-
-    # CUDA graphs
 
     def capture_begins(self, t: int) -> bool:
         """Note that calls are captured from here on, not executed. Return whether recording pauses meanwhile."""
@@ -330,8 +322,6 @@ class StepTracker(OpenStep):
             self.optimizers.all_stepped(self.stepped)
             self.stepped_at = t
             self._all_stepped()
-
-    # Optimizers
 
     def optimizer_begins(self, key: int, t: int) -> None:
         """Record the begin of an optimizer's step; `key` is the optimizer's id."""
@@ -415,7 +405,7 @@ class StepTracker(OpenStep):
 def near_parameter(loss: Any) -> Optional[Any]:
     """Return a parameter that this loss depends on; None if none is near."""
     nodes, seen = [loss.grad_fn], 0
-    while nodes and seen < MAX_NODES:
+    while nodes and seen < MAX_LOSS_NODES:
         node = nodes.pop()
         if node is None:
             continue

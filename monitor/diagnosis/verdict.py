@@ -1,0 +1,114 @@
+"""The verdict on a run in one line. Pure."""
+
+from __future__ import annotations
+
+from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence
+from monitor.model.device.device_use import bound_text, busy_text
+from monitor.model.report import Finding
+from monitor.model.steps.pace import SINCE
+from monitor.step_blocks import OTHER
+from monitor.units import age, duration, share, times
+
+NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, too
+# Information that the verdict shows nevertheless: why there are no steps.
+NO_STEPS = "nothing-reports"
+
+MAX_NAMED_KINDS, MAX_NAMED_PHASES = 4, 3  # named in one line; the screens have tables of all
+MIN_NAMED_SHARE = 0.01  # of step time
+MIN_JUDGED_STEPS = 5
+MIN_OUTSIDE_SHARE = 0.30  # of the time since the first step: with less outside the steps, their phases tell the whole
+
+
+def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
+    """Return the first finding that is a warning or worse, else a line that says where the time goes."""
+    for finding in findings:
+        if finding.severity != "info":
+            return finding
+    if not evidence.steps:
+        silent = next((finding for finding in findings if finding.code == NO_STEPS), None)
+        return silent or _before_the_first_step(evidence)
+    return _where_the_time_goes(evidence, no_findings=not findings)
+
+
+def _no_finding(title: str, evidence: list[str] | None = None) -> Finding:
+    return Finding(code=NO_FINDING, severity="info", title=title, evidence=evidence or [])
+
+
+def _before_the_first_step(evidence: Evidence) -> Finding:
+    now = evidence.open
+    if evidence.report.outcome.state != "running":
+        return _no_finding("No steps recorded")
+    if now.step is not None and now.step_seconds is not None:
+        return _no_finding(f"First step open for {age(now.step_seconds)}" + (f", in {now.phase}" if now.phase else ""))
+    if now.spans:
+        name, seconds = now.spans[-1]
+        return _no_finding(f"Starting: {name} for {age(seconds)}")
+    return _no_finding("Waiting for the first step")
+
+
+def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
+    report = evidence.report
+    if evidence.steps < MIN_JUDGED_STEPS:
+        return _no_finding("Too few steps to judge")
+    bound = bound_text(report.device) if report.device is not None else ""
+    bound = bound[:1].upper() + bound[1:]
+    if bound and evidence.host_only:
+        return _no_finding(f"{bound}; GPU phases unknown, host clock only", _busy_lines(evidence))
+    outside = _outside_the_steps(evidence)
+    if outside is not None:
+        outside.title += _no_bottleneck(evidence) if no_findings else ""
+        return outside
+    slowest = max(report.phases, key=lambda row: row.share)
+    name = "time in no named phase" if slowest.name == OTHER else slowest.name
+    each = "per step"
+    if slowest.is_seldom(evidence.steps):
+        each = f"each, in {slowest.count:,} of {evidence.steps:,} steps"
+    title = f"{share(slowest.share)} of {'GPU' if bound else 'step'} time is {name}, {duration(slowest.mean)} {each}"
+    if bound:
+        title = f"{bound}: {title}"
+    if no_findings:
+        title += _no_bottleneck(evidence)
+    return _no_finding(title, _details(evidence, slowest.name))
+
+
+def _no_bottleneck(evidence: Evidence) -> str:
+    return "; no bottleneck found" if evidence.has_steps() else f"; most findings need {MIN_STEPS} steps"
+
+
+def _outside_the_steps(evidence: Evidence) -> Finding | None:
+    """Return where the time goes in a loop that spends much of it outside the steps."""
+    wall = evidence.report.wall
+    loop, inside = wall.stepping, wall.steps
+    if not loop or inside > (1 - MIN_OUTSIDE_SHARE) * loop:
+        return None
+    parts = {f"{row.name} (in steps)": row.mean * row.count for row in evidence.report.phases if row.name != OTHER}
+    parts["steps, in no named phase"] = max(0.0, inside - sum(parts.values()))
+    parts |= {BETWEEN_STEPS: wall.between_steps, **wall.in_loop}
+    (name, seconds), *others = sorted(parts.items(), key=lambda row: -row[1])
+    rest = [f"{other} {share(some / loop)}" for other, some in others if some >= MIN_NAMED_SHARE * loop]
+    return _no_finding(
+        f"{share(seconds / loop)} of the time {SINCE} is {name}; steps take {share(inside / loop)}",
+        [f"then {', '.join(rest[:MAX_NAMED_PHASES])}", *_busy_lines(evidence)] if rest else _busy_lines(evidence),
+    )
+
+
+def _details(evidence: Evidence, slowest: str) -> list[str]:
+    """Return typical steps by kind, where there are several kinds, and the next largest phases."""
+    kinds = [
+        f"{duration(baseline.typical())} ({name})"
+        for kind, baseline in evidence.state.main.baselines.items()
+        if baseline.limit and (name := ", ".join(filter(None, (kind.role, kind.stage and f"stage {kind.stage}"))))
+    ]
+    lines = [f"typical steps: {', '.join(kinds)}"] if 1 < len(kinds) <= MAX_NAMED_KINDS else []
+    others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
+    phases = [f"{row.name} {share(row.share)}" for row in others[:MAX_NAMED_PHASES] if row.share >= MIN_NAMED_SHARE]
+    lines += [f"then {', '.join(phases)}"] if phases else []
+    return [*lines, *_busy_lines(evidence)]
+
+
+def _busy_lines(evidence: Evidence) -> list[str]:
+    device = evidence.device
+    if device is None or device.busy_least is None:
+        return []
+    limit = f"; without idle time at most {times(device.gain_limit)} as fast" if device.gain_limit is not None else ""
+    return [f"GPU {busy_text(device)} of the time in steps{limit}"]

@@ -67,17 +67,19 @@ _lines = msgspec.json.Decoder(StepLine)
 
 _PRODUCER, _ROLE, _STAGE, _PHASES, _METRICS = map(attrgetter, ("producer", "role", "stage", "phases", "metrics"))
 
+_NUMBERS = (*AMOUNTS, "uncounted", "epoch")
+_FIELDS = attrgetter("index", "t", "start", "duration", "lengths", "phases", "metrics", *_NUMBERS)
+
 PlainStep = StepLine | Steps
 
 
 def decode_lines(lines: Sequence[bytes], decode_line: Callable[[bytes], Any]) -> list[Any]:
     """Return every line's event: a StepLine for most single steps, else the result of `decode_line`."""
     out: list[Any] = []
+    are_single = [*(line.startswith(SINGLE) for line in lines), False]
     at = 0
     while at < len(lines):
-        upto = at
-        while upto < len(lines) and lines[upto].startswith(SINGLE):
-            upto += 1
+        upto = are_single.index(False, at)
         out += _single_steps(lines[at:upto], decode_line)
         if upto < len(lines):
             out.append(decode_line(lines[upto]))
@@ -309,12 +311,12 @@ class _Columns:
     def __init__(self, first: PlainStep | Step) -> None:
         self._producer, self._role, self._stage = first.producer, first.role, first.stage
         self._index: list[Any] = []
-        self._ends: dict[int, list[float]] = {}  # of single steps, which report it, by the place of the first
+        self._ends: dict[int, Sequence[float]] = {}  # of single steps, which report it, by the place of the first
         self._start: list[float] = []
         self._duration: list[float] = []
         self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], _Group] = {}
         self._metrics: dict[str, _Metric] = {}
-        self._numbers = {name: _Runs() for name in (*AMOUNTS, "uncounted", "epoch")}
+        self._numbers = {name: _Runs() for name in _NUMBERS}
         self._lengths: dict[int, tuple[float, float, float]] = {}
 
     def add(self, steps: list[Any]) -> None:
@@ -364,23 +366,21 @@ class _Columns:
     def _add_rows(self, rows: list[Any]) -> None:
         """Add single steps: field by field, and phases as they follow each other."""
         begin = len(self._start)
-        self._index.append(list(map(attrgetter("index"), rows)))
-        self._ends[begin] = list(map(attrgetter("t"), rows))
-        self._start += map(attrgetter("start"), rows)
-        self._duration += map(attrgetter("duration"), rows)
-        for name, runs in self._numbers.items():
-            column = list(map(attrgetter(name), rows))
-            runs.add(None if column.count(None) == len(column) else column, len(rows))
-        for place, lengths in enumerate(map(attrgetter("lengths"), rows), begin):
-            if lengths is not None:
-                self._lengths[place] = lengths
-        self._add_row_phases(list(map(_PHASES, rows)), begin)
-        metrics = list(map(_METRICS, rows))
+        index, ends, start, duration, lengths, phases, metrics, *numbers = zip(*map(_FIELDS, rows), strict=True)
+        self._index.append(index)
+        self._ends[begin] = ends
+        self._start += start
+        self._duration += duration
+        for runs, column in zip(self._numbers.values(), numbers, strict=True):
+            runs.add(None if column.count(None) == len(column) else list(column), len(rows))
+        if lengths.count(None) < len(lengths):
+            self._lengths.update((place, row) for place, row in enumerate(lengths, begin) if row is not None)
+        self._add_row_phases(phases, begin)
         for metric in dict.fromkeys(chain.from_iterable(metrics)):
-            column = [values.get(metric) for values in metrics]
-            self._add_metric(metric, list(map(_as_float, column)) if str in set(map(type, column)) else column, begin)
+            values = [row.get(metric) for row in metrics]
+            self._add_metric(metric, list(map(_as_float, values)) if str in set(map(type, values)) else values, begin)
 
-    def _add_row_phases(self, steps: list[list[Phase]], begin: int) -> None:
+    def _add_row_phases(self, steps: Sequence[list[Phase]], begin: int) -> None:
         width = len(steps[0])
         if set(map(len, steps)) == {width}:
             columns = list(zip(*chain.from_iterable(steps), strict=True))

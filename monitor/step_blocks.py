@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from monitor.arrays import BoolArray, FloatArray, IntArray, np
@@ -145,6 +145,36 @@ class StepBlock:
         if self._parts is None:
             self._parts = [_parts(pattern, self.duration) for pattern in self.patterns]
         return self._parts
+
+    def last(self, count: int) -> StepBlock:
+        """Return the last steps, in arrays of their own: what comes before is not kept in memory for them."""
+        first = len(self) - count
+
+        def rest(column: Any) -> Any:
+            return None if column is None else column[..., first:].copy()
+
+        def placed(at: IntArray | None, *columns: Any) -> list[Any]:
+            """Return columns that stand at these places, and the places, from the first step that is kept on."""
+            begin = first if at is None else int(at.searchsorted(first))
+            return [column[..., begin:].copy() for column in columns] + [None if at is None else at[begin:] - first]
+
+        return replace(
+            self,
+            index=rest(self.index),
+            t=rest(self.t),
+            start=rest(self.start),
+            duration=rest(self.duration),
+            patterns=[
+                PhasePattern(pattern.names, pattern.clocks, *placed(pattern.at, pattern.seconds, pattern.counts))
+                for pattern in self.patterns
+            ],
+            amounts={name: rest(column) for name, column in self.amounts.items()},
+            metrics={name: MetricColumn(*placed(metric.at, metric.values)) for name, metric in self.metrics.items()},
+            uncounted=rest(self.uncounted),
+            lengths=rest(self.lengths),
+            epoch=rest(self.epoch),
+            _parts=None,
+        )
 
     def single_blocks(self) -> Iterator[StepBlock]:
         """Return the same, each step for itself: for where the order between columns matters."""

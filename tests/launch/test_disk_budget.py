@@ -13,6 +13,7 @@ import pytest
 
 from monitor.running import disk_budget, disk_space
 from monitor.runs import compaction, retention, state_cache
+from monitor.sources import journal_reader
 from monitor.sources.recording import Recording
 from monitor.sources.run_directory import RunDirectory
 from monitor.sources.sparse_files import free_space, used_bytes
@@ -95,7 +96,8 @@ def test_what_is_left_of_a_journal_is_exported_and_replayed(state: State) -> Non
 
 
 @pytest.mark.long
-def test_a_reader_that_was_behind_goes_on_after_the_freed_part(state: State) -> None:
+def test_a_reader_that_was_behind_goes_on_after_the_freed_part(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_reader, "JOURNAL_CHUNK", 64 * 1024)  # it has read a small part
     run = recorded(state, 30_000)
     behind = RunDirectory(run)
     behind.find_journals()

@@ -310,6 +310,22 @@ def test_texts_are_clean() -> None:
     assert (first.phases[0][0], first.metrics, last.metrics, first.role) == ("da ta", {"lo ss": 1.0}, {}, "a b")
 
 
+def test_the_last_steps_of_a_block_hold_no_memory_of_the_others() -> None:
+    noise = random.Random(4)
+    story = Story()
+    for number in range(400):
+        phases = {"data": 0.1, "forward": 0.2} if noise.random() < 0.5 else {"forward": 0.3}
+        metrics = {"loss": noise.random()} if noise.random() < 0.7 else {}
+        known = {"tokens": noise.randrange(9), "lengths": (1.0, 2.0, 3.0)} if number % 3 else {"epoch": 1.5}
+        story.step_with({"metrics": metrics, **known}, **phases)
+    (block,) = step_blocks([event for event in story.events if isinstance(event, Step)])
+    assert isinstance(block, StepBlock) and len(block.patterns) == 2
+    last = block.last(50)
+    assert list(last.steps()) == list(block.steps(350))
+    arrays = [last.index, last.start, *last.amounts.values(), *(metric.values for metric in last.metrics.values())]
+    assert all(array.base is None for array in arrays)
+
+
 # The newest steps, and bounded histories
 
 

@@ -10,6 +10,7 @@ from monitor.step_blocks import StepBlock
 from trainhooks.protocol.events import Step
 
 MAX_LATEST = 512  # newest steps, which screens show one by one
+MAX_WAITING_BLOCKS = 64
 MAX_LATE = 8  # steps back to which a metric may still belong that was logged after its step's end
 
 
@@ -22,6 +23,8 @@ class LatestSteps:
     count: int = 0  # of both together
 
     def add(self, block: StepBlock) -> None:
+        if len(block) > 2 * MAX_LATEST:
+            block = block.last(2 * MAX_LATEST)
         self.waiting.append(block)
         self.count += len(block)
         if self.count > 2 * MAX_LATEST:
@@ -29,6 +32,8 @@ class LatestSteps:
             surplus = sum(map(len, self.waiting)) - self.count
             while surplus >= len(self.waiting[0]):  # none of them is kept
                 surplus -= len(self.waiting.pop(0))
+        if block.odd is not None and len(self.waiting) >= MAX_WAITING_BLOCKS:  # arrays of one step take more memory
+            self.steps()
 
     def steps(self) -> list[Step]:
         """Return these steps, the oldest first."""

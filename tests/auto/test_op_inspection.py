@@ -211,7 +211,7 @@ class Late(torch.nn.Module):
         return inner(x @ self.w, self.w)
 model = Late()
 inspection = op_inspection.OpInspection()
-inspection.due(model, 1), inspection.due(model, 2)
+inspection.is_due(model, 1), inspection.is_due(model, 2)
 call = inspection.call_for(torch, model)
 for _ in range(3):
     call(torch.randn(4, 8)).backward()
@@ -240,7 +240,7 @@ class Model(torch.nn.Linear):
         return super().forward(x)
 model, inspection, call = Model(3, 3), op_inspection.OpInspection(), None
 for step in range(3):
-    call = inspection.call_for(torch, model) if inspection.due(model, step) else model
+    call = inspection.call_for(torch, model) if inspection.is_due(model, step) else model
     call(torch.randn(2, 3)).sum().backward()
 """
 

@@ -49,10 +49,12 @@ def sharded(model):
     return fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
 
 
-def plain(model=None, parameters=None, zero=None, backward=None, rate=0.05, before_epoch=None, after_epoch=None):
+def plain(
+    model=None, parameters=None, zero=None, backward=None, rate=0.05, before_epoch=None, after_epoch=None, epochs=2
+):
     model = model or network()
     optimizer = torch.optim.SGD(parameters or model.parameters(), lr=rate, momentum=0.9)
-    for epoch in range(2):
+    for epoch in range(epochs):
         (before_epoch or (lambda model, epoch: model.train()))(model, epoch)
         for x, y in loader():
             (zero or (lambda model, optimizer: optimizer.zero_grad()))(model, optimizer)
@@ -334,7 +336,8 @@ KINDS = {
     "averaged": averaged,
     "evolved": evolved,
     "no rate": lambda: plain(rate=0.0),
-    "eval left on": lambda: plain(before_epoch=stay_in_eval, after_epoch=evaluate_without),
+    # Longer: after the first steps only some are checked.
+    "eval left on": lambda: plain(before_epoch=stay_in_eval, after_epoch=evaluate_without, epochs=80),
     "eval from the start": lambda: plain(before_epoch=lambda model, epoch: model.eval()),
     "frozen norms": lambda: plain(before_epoch=freeze_norms, after_epoch=evaluate_without),
     "eval with gradients": lambda: plain(after_epoch=evaluate),

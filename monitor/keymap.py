@@ -61,6 +61,9 @@ SCREENS: dict[str, Action] = {
         ("setup", "setup", "i", "Setup: the command, its settings, versions and hardware"),
     )
 }
+# Looked at rarely: the footer has no room for it.
+_TRACE = "Traced steps: the kernels or operators that took their time"
+SCREENS["trace"] = Action("show('trace')", ("K",), _TRACE, setting="trace")
 _FINDINGS, *_OTHER_SCREENS = SCREENS.values()
 _PAUSE_KEYS = ("p", "space")
 _HELP = Action("help", ("?", "f1"), "Help: every key, the signs, and what the screen shows", "help", "help")
@@ -144,6 +147,7 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
     ),
     "gpus": (OPEN, *_ROWS),
     "ranks": _ROWS,
+    "trace": _ROWS,
     "log": (
         _FIND,
         Action("next(-1)", ("n",), "Go to the match before", "match"),

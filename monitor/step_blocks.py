@@ -56,6 +56,7 @@ class StepBlock:
     uncounted: BoolArray | None = None  # None: in no step
     lengths: FloatArray | None = None  # rows: minimum, mean, maximum; nan where not reported
     epoch: FloatArray | None = None  # nan where not reported
+    measured: bool = False  # a trace made them longer
     odd: Step | None = None
     _parts: list[Parts] | None = None
 
@@ -100,6 +101,7 @@ class StepBlock:
                 phases=phases,
                 role=self.role,
                 stage=self.stage,
+                measured=self.measured or None,
             )
             for index, t, start, duration, phases in rows
         ]
@@ -206,6 +208,7 @@ def block_of(step: Step) -> StepBlock:
         metrics={name: MetricColumn(np.array([value], one)) for name, value in step.metrics.items()},
         uncounted=np.array([True]) if step.uncounted else None,
         lengths=None if step.lengths is None else np.array(step.lengths, one)[:, None],
+        measured=bool(step.measured),
         odd=step,
     )
 

@@ -22,6 +22,7 @@ from monitor.running import stopping
 from monitor.runs import retention
 from monitor.tui import refresh_rate
 from tests.zoo.cases import CASES
+from trainhooks import tracing
 from trainhooks.auto.operations import op_inspection
 from trainhooks.device import deferred, device_lane, device_sampling
 from trainhooks.protocol import rundir
@@ -104,7 +105,7 @@ def test_the_configuration_shown_is_accepted(configured: None, monkeypatch: pyte
     documented = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", DOCS))
     for switch in (frames.FRAMES_VARIABLE, device_lane.CLOCK_VARIABLE, op_inspection.OPS_VARIABLE):
         assert documented.pop(switch) == "0"
-    assert documented.pop(device_sampling.DELAY_VARIABLE) == "1"
+    assert documented.pop(tracing.VARIABLE) == "0"
     ((name, value),) = documented.items()
     (Path(settings.path())).write_text("")
     monkeypatch.setenv(name, value)
@@ -135,7 +136,7 @@ def test_the_groups_of_a_pattern(group: str) -> None:
 def test_the_letters_of_the_screens() -> None:
     (sentence,) = re.findall(r"A letter opens a screen: (.*?)\. ", DOCS, re.DOTALL)
     documented = dict(re.findall(r"`(\w)`\s+(\w+)", sentence))
-    assert documented == {action.keys[0]: action.footer for action in SCREENS.values()}
+    assert documented == {action.keys[0]: action.footer or action.setting for action in SCREENS.values()}
 
 
 @pytest.mark.parametrize(("key", "does"), [("q", "detach"), ("?", "help"), (":", "palette")])

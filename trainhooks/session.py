@@ -14,6 +14,7 @@ from trainhooks.device import cuda, deferred
 from trainhooks.device.device_lane import DeviceLane
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, Lane, host_clock, monotonic_seconds
 from trainhooks.recording import gc_pauses
+from trainhooks.tracing.tracer import Tracer
 
 MAX_EXIT_STALL = 1.0  # seconds that the end of the program waits without progress: a disk that stalls
 MAX_EXIT_WAIT = (
@@ -205,7 +206,7 @@ def _route(lane: Lane, put: Put) -> None:
             mine[name] = put
 
 
-device = DeviceLane(_route)
+device = DeviceLane(_route, Tracer())
 
 # A fork waits until the background thread has imported what it needs: once in a process, some 50 ms at most. In its
 # child a module that was being imported would stay locked forever, and importing it would hang.
@@ -233,6 +234,7 @@ def _after_fork() -> None:
     cuda.forget_captures()
     gc_pauses.stop_watching()
     device.forget()
+    device.tracer.forget()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)

@@ -51,12 +51,6 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     default=None,
     help="Time a sample of the steps on the GPU with CUDA events. On by default; costs at most 0.5% of the step time.",
 )
-@click.option(
-    "--gpu-delay/--no-gpu-delay",
-    default=None,
-    help="Delay the GPU by some milliseconds at the start of a few timed steps (rank 0, at least 5 s apart), so that "
-    "kernels run back to back and show how busy typical steps keep it. Off by default.",
-)
 @watching_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
 @click.pass_context
@@ -69,7 +63,6 @@ def run(
     tags: dict[str, str],
     pty: bool,
     gpu_clock: bool | None,
-    gpu_delay: bool | None,
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -92,7 +85,7 @@ def run(
             settings.amount("run", "expect_tps") if expect_tps is None else expect_tps,
             tags,
             settings.switch("run", "gpu_clock") if gpu_clock is None else gpu_clock,
-            settings.switch("run", "gpu_delay") if gpu_delay is None else gpu_delay,
+            settings.switch("run", "trace"),
         )
         options = Options(name, can_draw() and not no_tui, pty, *choices)
         return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options

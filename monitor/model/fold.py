@@ -46,6 +46,7 @@ from trainhooks.protocol.events import (
     Pulse,
     Span,
     Step,
+    Trace,
 )
 
 MAX_DEVICES = 1024  # GPUs of one run
@@ -209,6 +210,12 @@ def _gpu_time(state: RunState, timing: GpuTime, producer: Producer) -> None:
         rank.device.add(timing)
 
 
+def _trace(state: RunState, trace: Trace, producer: Producer) -> None:
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
+        rank_state.trace = trace
+
+
 def _host_context(rank_state: RankState, timing: GpuTime) -> HostContext:
     """Return the host's view of the steps since the previous timed one, which the producer reported before."""
     if timing.since is None:
@@ -321,6 +328,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {
     Step: _step,
     StepBlock: _steps,
     GpuTime: _gpu_time,
+    Trace: _trace,
     Span: _span,
     Metrics: _metrics,
     Pulse: _pulse,

@@ -12,6 +12,7 @@ from monitor.model.collected import Collected
 from monitor.model.cycle import Cycle
 from monitor.model.device.device_report import Device, GpuClock
 from monitor.model.device.gpu_activity import Range
+from monitor.model.device.trace_report import TraceReport
 from monitor.model.steps.speed_classes import SpeedClasses
 from monitor.model.steps.stack_samples import UnnamedTime
 from monitor.units import brief
@@ -384,4 +385,10 @@ class Report:
     device: Device | None = None  # None: the run uses no GPU, as far as it is known
     host_phases: list[PhaseRow] = field(default_factory=list)  # where a device is used: where Python was
     unnamed: UnnamedTime | None = None  # None: no stack samples in it
+    operators: TraceReport | None = None  # of the host, where no GPU is used; None: no step was traced
     cycle: Cycle | None = None  # None: the run does not collect what it trains on
+
+    @property
+    def traced(self) -> TraceReport | None:
+        """What ran in traced steps: on the GPU where one is used, else on the host."""
+        return self.operators if self.device is None else self.device.trace

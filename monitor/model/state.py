@@ -22,7 +22,7 @@ from monitor.model.steps.stack_samples import StackSamples
 from monitor.model.steps.step_intervals import Timelines
 from monitor.model.trend import Trend
 from monitor.step_blocks import StepBlock
-from trainhooks.protocol.events import Gpu, GpuTime, Host, Pulse, Span, Step
+from trainhooks.protocol.events import Gpu, GpuTime, Host, Pulse, Span, Step, Trace
 from trainhooks.protocol.facts import RunFacts
 from trainhooks.protocol.vocabulary import LOSS
 
@@ -278,6 +278,7 @@ class RankState:
     open_step: OpenStep = field(default_factory=OpenStep)
     latest: LatestSteps = field(default_factory=LatestSteps)
     timed: list[GpuTime] = field(default_factory=list)  # the newest that the device was timed in, one by one
+    trace: Trace | None = None  # the newest
     marks: list[Span] = field(default_factory=list)  # spans after the first step; of many, the longest
     alerts: list[AlertRow] = field(default_factory=list)
     bye: float | None = None  # the end of its newest process, as it reported it

@@ -19,6 +19,7 @@ from monitor.model.device.device_report import GpuClock
 from monitor.model.device.device_use import device_use, has_phases, phase_rows, ranges_in_steps, uses_device
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.throttle_watch import GpuWatch
+from monitor.model.device.trace_report import trace_report
 from monitor.model.progress import progress_of
 from monitor.model.ranks.concurrent_roles import concurrent_roles, staleness
 from monitor.model.ranks.rank_rows import device_ranks, find_straggler, rank_rows
@@ -98,6 +99,7 @@ def make_report(state: RunState, context: RunContext) -> Report:
         device=device,
         host_phases=host_phases if device is not None else [],
         unnamed=unnamed,
+        operators=None if main.trace is None or main.trace.device != "cpu" else trace_report(main.trace),
         cycle=mean_cycle(
             main.baselines,
             StepKind.of(main.latest.steps()[-1]).stage if main.latest.steps() else None,

@@ -11,7 +11,7 @@ from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
 from monitor.model.report import Outcome, Rates, Report, Throughput
 from monitor.model.steps.pace import SINCE, recent_over
-from monitor.reports import gpu_sections, listings, what_if_text
+from monitor.reports import gpu_sections, listings, trace_sections, what_if_text
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
 from monitor.reports.time_sections import iteration, unnamed, wall
@@ -38,6 +38,7 @@ def sections(report: Report) -> list[Section]:
         gpu_sections.account(report),
         gpu_sections.idle_places(report),
         gpu_sections.below_peak(report),
+        trace_sections.traced(report),
         gpu_sections.host_phases(report),
         gpu_sections.mfu(report),
         speed_classes(report),

@@ -42,9 +42,7 @@ class Options:
     expect_tps: float | None = None  # expected tokens per second
     tags: dict[str, str] = field(default_factory=dict)
     gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: from the environment, else yes
-    gpu_delay: bool | None = (
-        None  # whether the GPU is delayed at the start of a few steps; None: from the environment, else no
-    )
+    trace: bool | None = None  # whether a few steps are traced or delayed; None: from the environment, else yes
 
 
 def start(words: list[str], options: Options) -> LaunchedTraining:
@@ -109,7 +107,7 @@ def _prepared(
     plan = supervise.Plan(
         run=run,
         command=words,
-        environment={**os.environ, **_gpu_environment(options)},
+        environment={PROFILER_LOG: SILENT, **os.environ, **_measurements(options)},
         separate_streams=not one_stream and unrecorded is None,
         unrecorded=unrecorded,
         read_live=options.dashboard or os.isatty(1),
@@ -145,8 +143,16 @@ def _new_run(words: list[str], options: Options) -> Path:
     )
 
 
-def _gpu_environment(options: Options) -> dict[str, str]:
-    wanted = {"TRAINMON_GPU_CLOCK": options.gpu_clock, "TRAINMON_GPU_DELAY": options.gpu_delay}
+# What torch's profiler prints on stderr, and from which level on nothing. It traces a few steps. A value of the user's
+# own stays.
+PROFILER_LOG, SILENT = "KINETO_LOG_LEVEL", "6"
+
+
+def _measurements(options: Options) -> dict[str, str]:
+    wanted = {
+        "TRAINMON_GPU_CLOCK": options.gpu_clock,
+        "TRAINMON_TRACE": options.trace,
+    }
     return {name: "1" if value else "0" for name, value in wanted.items() if value is not None}
 
 

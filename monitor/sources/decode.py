@@ -275,6 +275,33 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
     return True
 
 
+MAX_TRACE_ROWS = 300  # of a table; the hooks send 200 and one a phase
+
+
+def _tidy_trace(trace: events.Trace) -> bool:
+    if not (0 <= trace.seconds < 1e12 and 0 < trace.steps <= MAX_INTEGER and 0 <= trace.pause < 1e12):
+        return False
+    trace.device = "cuda" if trace.device == "cuda" else "cpu"
+    trace.rows, trace.calls, trace.idle = map(_trace_rows, (trace.rows, trace.calls, trace.idle))
+    trace.bytes = [
+        (clean_name(name), clean_name(phase), size)
+        for name, phase, size in trace.bytes[:MAX_TRACE_ROWS]
+        if 0 <= size <= MAX_INTEGER
+    ]
+    trace.shapes = [(clean_name(name), clean_name(shapes)) for name, shapes in trace.shapes[:MAX_TRACE_ROWS]]
+    trace.busy, trace.kernel_seconds = _age(trace.busy), _age(trace.kernel_seconds)
+    trace.left_out = None if trace.left_out is None else clean(trace.left_out)
+    return True
+
+
+def _trace_rows(rows: list[events.TraceRow]) -> list[events.TraceRow]:
+    return [
+        (clean_name(name), clean_name(phase), count, seconds)
+        for name, phase, count, seconds in rows[:MAX_TRACE_ROWS]
+        if 0 < count <= MAX_INTEGER and 0 <= seconds < 1e12
+    ]
+
+
 def _tidy_span(span: events.Span) -> bool:
     span.name = clean_name(span.name)
     span.thread = _clean_optional(span.thread)
@@ -380,6 +407,7 @@ _TIDY: dict[type, Any] = {
     events.Step: _tidy_step,
     events.Steps: _tidy_steps,
     events.GpuTime: _tidy_gpu_time,
+    events.Trace: _tidy_trace,
     events.Span: _tidy_span,
     events.Metrics: _tidy_metrics,
     events.Pulse: _tidy_pulse,

@@ -48,6 +48,7 @@ class StepLine(msgspec.Struct, gc=False):
     samples: _Count | None = None
     forwards: _Count | None = None
     uncounted: bool | None = None
+    measured: bool | None = None
     lengths: tuple[float, float, float] | None = None
     metrics: dict[str, _Value] = {}
     status: Literal["ok"] = "ok"
@@ -65,7 +66,8 @@ class StepLine(msgspec.Struct, gc=False):
 
 _lines = msgspec.json.Decoder(StepLine)
 
-_PRODUCER, _ROLE, _STAGE, _PHASES, _METRICS = map(attrgetter, ("producer", "role", "stage", "phases", "metrics"))
+_PRODUCER, _ROLE, _STAGE, _MEASURED = map(attrgetter, ("producer", "role", "stage", "measured"))
+_PHASES, _METRICS = attrgetter("phases"), attrgetter("metrics")
 
 _NUMBERS = (*AMOUNTS, "uncounted", "epoch")
 _FIELDS = attrgetter("index", "t", "start", "duration", "lengths", "phases", "metrics", *_NUMBERS)
@@ -210,9 +212,9 @@ def _is_plain(step: Step) -> bool:
 
 def _alike(steps: list[Any]) -> Iterable[list[Any]]:
     """Return the steps in lists of consecutive ones of a process, role and stage. Usually all are."""
-    if all(len(set(map(field, steps))) == 1 for field in (_PRODUCER, _ROLE, _STAGE)):
+    if all(len(set(map(field, steps))) == 1 for field in (_PRODUCER, _ROLE, _STAGE, _MEASURED)):
         return [steps]
-    return [list(group) for _, group in groupby(steps, attrgetter("producer", "role", "stage"))]
+    return [list(group) for _, group in groupby(steps, attrgetter("producer", "role", "stage", "measured"))]
 
 
 _NONFINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -285,11 +287,16 @@ class _Gathered:
 
     def __init__(self, first: PlainStep | Step) -> None:
         self.producer = first.producer
-        self._role, self._stage = first.role, first.stage
+        self._role, self._stage, self._measured = first.role, first.stage, first.measured
         self._parts: list[list[Any]] = []  # lines of several steps, or single ones
 
     def accepts(self, step: PlainStep | Step) -> bool:
-        return step.producer == self.producer and step.role == self._role and step.stage == self._stage
+        return (step.producer, step.role, step.stage, step.measured) == (
+            self.producer,
+            self._role,
+            self._stage,
+            self._measured,
+        )
 
     def add(self, steps: list[Any]) -> None:
         """Add steps of one kind: lines of several, or single ones."""
@@ -310,6 +317,7 @@ class _Columns:
 
     def __init__(self, first: PlainStep | Step) -> None:
         self._producer, self._role, self._stage = first.producer, first.role, first.stage
+        self._measured = bool(first.measured)
         self._index: list[Any] = []
         self._ends: dict[int, Sequence[float]] = {}  # of single steps, which report it, by the place of the first
         self._start: list[float] = []
@@ -425,6 +433,7 @@ class _Columns:
             },
             uncounted=None if uncounted is None else uncounted == 1.0,
             lengths=self._lengths_column(steps),
+            measured=self._measured,
             epoch=epoch,
         )
 

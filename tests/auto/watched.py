@@ -78,10 +78,10 @@ def environment(state: Path) -> dict[str, str]:
     return {**kept, rundir.STATE_VARIABLE: str(state), DEBUG_VARIABLE: "1", "PYTHONPATH": str(ROOT)}
 
 
-def watched(state: Path, *command: str) -> Watched:
-    """Run `python COMMAND` under trainmon; `err` is the program's alone."""
+def watched(state: Path, *command: str, env: dict[str, str] | None = None) -> Watched:
+    """Run `python COMMAND` under trainmon, with more in its environment; `err` is the program's alone."""
     words = [sys.executable, "-m", "monitor", "run", "--no-tui", "--", sys.executable, *command]
-    ended = _run(words, state)
+    ended = _run(words, state, env)
     (run,) = state.glob("runs/*")
     head, _, _ = ended.stderr.partition("trainmon: ")  # its own short report
     return Watched(run, ended.returncode, ended.stdout, head)
@@ -121,10 +121,10 @@ def entered(step: dict[str, Any]) -> dict[str, int]:
     return {name: times for name, _, _, times in step.get("phases", ())}
 
 
-def _run(words: list[str], state: Path) -> subprocess.CompletedProcess[str]:
+def _run(words: list[str], state: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words,
-        env=environment(state),
+        env={**environment(state), **(env or {})},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -36,6 +36,7 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
         "trainhooks.compiled", "trainhooks.exits", "trainhooks.signal_errors",
         "trainhooks.device", "trainhooks.device.cuda", "trainhooks.device.device_lane",
         "trainhooks.device.device_sampling", "trainhooks.recording", "trainhooks.recording.gc_pauses",
+        "trainhooks.tracing", "trainhooks.tracing.tracer", "trainhooks.tracing.profiler",
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from .conftest import State
 pytestmark = pytest.mark.long
 
 SAY = ("sh", "-c", 'echo "clock ${TRAINMON_GPU_CLOCK-default}"')
-SAY_DELAY = ("sh", "-c", 'echo "delay ${TRAINMON_GPU_DELAY-default}"')
+SAY_TRACE = ("sh", "-c", 'echo "trace ${TRAINMON_TRACE-default}"')
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,15 @@ def test_the_environment_has_its_say(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "configuration", "said"),
+    ("configuration", "said"),
     [
-        ((), "", b"delay default\n"),
-        (("--gpu-delay",), "", b"delay 1\n"),
-        ((), "[run]\ngpu_delay = true\n", b"delay 1\n"),
-        (("--no-gpu-delay",), "[run]\ngpu_delay = true\n", b"delay 0\n"),
+        ("", b"trace default\n"),
+        ("[run]\ntrace = true\n", b"trace 1\n"),
+        ("[run]\ntrace = false\n", b"trace 0\n"),
     ],
 )
-def test_delays_are_asked_for_likewise(state: State, options: tuple[str, ...], configuration: str, said: bytes) -> None:
+def test_traces_are_turned_off_in_the_configuration(state: State, configuration: str, said: bytes) -> None:
     state.path.mkdir(parents=True, exist_ok=True)
     (state.path / "config.toml").write_text(configuration)
-    ended = state.call("run", "--no-tui", *options, "--", *SAY_DELAY)
+    ended = state.call("run", "--no-tui", "--", *SAY_TRACE)
     assert (ended.returncode, ended.stdout) == (0, said)

@@ -33,7 +33,7 @@ def _interval_as_busy(face: Any) -> None:
     to_dict = device_times.to_dict
 
     def told(event: Any) -> Any:
-        if event.seconds:
+        if getattr(event, "seconds", 0.0):
             event.busy, event.busy_phases = event.seconds, list(event.phases)
             event.busy_phases.append(("other", event.seconds - sum(seconds for _, seconds in event.phases)))
         return to_dict(event)

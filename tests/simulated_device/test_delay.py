@@ -12,11 +12,12 @@ from monitor.reports.run_text import text
 from tests.hooks.conftest import Told
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
+from trainhooks import tracing
 from trainhooks.device import device_sampling
 
 pytestmark = pytest.mark.long
 
-ON = {"environment": {device_sampling.DELAY_VARIABLE: "1"}}
+OFF = {tracing.VARIABLE: "0"}
 CHECKPOINT = 0.5  # seconds of one, in which nothing is trained: so that steps take little of a test's own time
 # Without a recorder: what the driver tells would be of the checkpoints' time, mostly.
 SHORT: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ def seconds_in_steps(played: Played) -> float:
 @pytest.mark.parametrize("name", TELLING)
 def test_busy_time_is_the_ledgers(play: Plays, name: str) -> None:
     """Within two points, as a whole and by phase; and the range holds it."""
-    played = play(name, **SHORT[name], **ON)
+    played = play(name, **SHORT[name])
     true = {phase: each / seconds_in_steps(played) for phase, each in checks.true_phases(played, False).items()}
     found, busy = estimated(played), sum(true.values())
     assert (
@@ -80,7 +81,10 @@ def test_busy_time_is_the_ledgers(play: Plays, name: str) -> None:
 @pytest.mark.parametrize("name", TELLING)
 def test_the_range_of_busy_is_narrowed_to_it(play: Plays, name: str) -> None:
     """By events alone nothing decides these."""
-    device, before = device_of(play(name, **SHORT[name], **ON).told), device_of(play(name, **SHORT[name]).told)
+    device, before = (
+        device_of(play(name, **SHORT[name]).told),
+        device_of(play(name, **SHORT[name], environment=OFF).told),
+    )
     assert before.estimate is None and before.delays is None
     assert before.busy_least is not None and before.busy_most is not None
     assert device.busy_least is not None and device.busy_most is not None
@@ -90,13 +94,13 @@ def test_the_range_of_busy_is_narrowed_to_it(play: Plays, name: str) -> None:
 
 
 def test_it_decides_what_bounds_a_run(play: Plays) -> None:
-    bounds = {name: device_of(play(name, **SHORT[name], **ON).told).bound for name in TELLING}
+    bounds = {name: device_of(play(name, **SHORT[name]).told).bound for name in TELLING}
     assert bounds["launch-bound"] == "host" and bounds["half-a-millisecond"] == "device"
 
 
 def test_steps_that_wait_for_the_device_give_no_estimate(play: Plays) -> None:
     """Their host never gets ahead, so they cost three delays and no more, and it is said so."""
-    played = play("sync-in-layers", **SHORT["sync-in-layers"], **ON)
+    played = play("sync-in-layers", **SHORT["sync-in-layers"])
     found = estimated(played)
     assert (found.steps, found.busy_least, found.range_least) == (0, None, None) and 3 <= found.void <= 4
     assert said(played.told)[-1] == device_sampling.NEVER_AHEAD
@@ -133,7 +137,7 @@ device.synchronize()
 
 def run(play: Plays, before: str = "", during: str = "", asked: bool = True, **environment: str) -> tuple[Told, int]:
     """The script, with lines of a test's own. Also how often the device was held up; nothing forbidden was done."""
-    wanted = {device_sampling.DELAY_VARIABLE: "1"} if asked else {}
+    wanted = {} if asked else OFF
     told = play.script(SCRIPT.replace("BEFORE", before).replace("DURING", during), **wanted, **environment)
     misdeeds, _, count = told.out.splitlines()[-1].rpartition(" ")
     assert misdeeds == "[]"
@@ -230,7 +234,7 @@ def test_without_being_asked_for_nothing_is_done(play: Plays) -> None:
 @pytest.mark.parametrize("name", [*TELLING, "sync-in-layers"])
 def test_a_delayed_step_is_no_step_of_the_run_s_figures(play: Plays, name: str) -> None:
     """No slow step, no stretch across it, and the seconds of a step as without."""
-    played, plain = play(name, **SHORT[name], **ON), play(name, **SHORT[name])
+    played, plain = play(name, **SHORT[name]), play(name, **SHORT[name], environment=OFF)
     report, before = played.told.report, plain.told.report
     events = played.told.kind("gpu_time")
     held_up = [place for place, event in enumerate(events) if "delayed" in event]
@@ -248,7 +252,7 @@ def test_a_delayed_step_is_no_step_of_the_run_s_figures(play: Plays, name: str) 
 @pytest.mark.parametrize("name", TELLING)
 def test_they_cost_what_they_may(play: Plays, name: str) -> None:
     """Seldom, and with all else that the lane does within its budget."""
-    played = play(name, **SHORT[name], **ON)
+    played = play(name, **SHORT[name])
     events = delayed(played.told)
     assert 3 <= len(events) <= device_sampling.MAX_TRIES
     starts = {step["index"]: step["start"] for step in played.told.steps}
@@ -261,14 +265,14 @@ def test_they_cost_what_they_may(play: Plays, name: str) -> None:
 
 def test_a_whole_run_takes_no_longer(play: Plays) -> None:
     """No checkpoints here: it is steps alone that pay."""
-    plain, played = (play("mixed", changes={"steps": 2600}, **more) for more in ({}, ON))
+    plain, played = (play("mixed", changes={"steps": 2600}, environment=more) for more in (OFF, {}))
     assert len(delayed(played.told)) >= 2
     assert played.truth["elapsed"] <= plain.truth["elapsed"] * (1 + device_sampling.MAX_DELAY_SHARE)
 
 
 def test_beside_the_drivers_readings_the_range_still_holds_the_truth(play: Plays) -> None:
     """A run of nothing but steps, recorded as usual."""
-    played = play("mixed", changes={"steps": 2600}, **ON)
+    played = play("mixed", changes={"steps": 2600})
     device, busy = device_of(played.told), played.truth["busy"]
     assert device.estimate is not None and device.estimate.steps >= 3 and device.utilization is not None
     assert device.busy_least is not None and device.busy_most is not None
@@ -301,7 +305,7 @@ def test_losses_and_random_numbers_are_as_without(play: Plays) -> None:
         print(face.calls.get('_sleep', 0) > 2, face.misdeeds)
         print(losses, torch.rand(4).tolist(), random.random(), [each.item() for each in model.parameters()])
         """
-    plain, held_up = play.script(script), play.script(script, **{device_sampling.DELAY_VARIABLE: "1"})
+    plain, held_up = play.script(script, **OFF), play.script(script)
     assert [told.out.splitlines()[0] for told in (plain, held_up)] == ["False []", "True []"]
     assert plain.out.splitlines()[1] == held_up.out.splitlines()[1]
     assert "nan" not in plain.out

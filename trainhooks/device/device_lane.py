@@ -20,9 +20,11 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
 from trainhooks.device.cuda import DevicePlace, EventPool
-from trainhooks.device.device_sampling import SETTLE_FACTOR, Delay, Delayed, Queued, Sampling, requested_delay
+from trainhooks.device.device_sampling import SETTLE_FACTOR, Delay, Delayed, Queued, Sampling
 from trainhooks.lane_entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop, host_clock
 from trainhooks.signal_errors import pass_on
+from trainhooks.tracing import is_wanted
+from trainhooks.tracing.tracer import Tracer
 
 CLOCK_VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
 
@@ -83,6 +85,7 @@ class DeviceLane:
 
     Args:
         route: makes all entries that the calling thread puts into its lane pass through a function.
+        tracer: is told where steps begin.
 
     Attributes:
         watching: whether `begins` is to be called for each step.
@@ -91,15 +94,16 @@ class DeviceLane:
         resolved: timed steps, likewise.
     """
 
-    def __init__(self, route: Callable[[Lane, Put], None]) -> None:
+    def __init__(self, route: Callable[[Lane, Put], None], tracer: Tracer) -> None:
         self._route = route
+        self.tracer = tracer
         enabled = os.environ.get(CLOCK_VARIABLE, "1").lower() not in ("0", "false", "no", "off")
         self.watching = enabled
         self.status: Optional[str] = None
         self.timed_begins: Deque[int] = deque(maxlen=MAX_RESOLVED)
         self.resolved: Deque[Resolved] = deque(maxlen=MAX_RESOLVED)
         self.sampling = Sampling()
-        self.delay: Optional[Delay] = requested_delay() if enabled else None
+        self.delay: Optional[Delay] = Delay() if enabled and is_wanted() else None
         self.place = DevicePlace()
         self.through: Put = self.put  # one object, so that it can be compared
         self._on = enabled
@@ -139,6 +143,8 @@ class DeviceLane:
         Returns:
             What to put its first entry with.
         """
+        if self.tracer.wanted:
+            self.tracer.at_boundary(lane)
         try:
             self._decide(lane, loop)
         except Exception as error:  # a device in error, an odd torch: the training must see it first
@@ -148,7 +154,7 @@ class DeviceLane:
     def _decide(self, lane: Lane, loop: Loop) -> None:
         if self._cuda is None:
             if not self._checks_left:
-                self.watching = False  # until the background thread has seen that CUDA runs
+                self.watching = self.tracer.wanted  # until the background thread has seen that CUDA runs
                 return
             self._checks_left -= 1
             if not self.check_cuda():
@@ -161,7 +167,7 @@ class DeviceLane:
             self._open_loop = loop
         elif self._open_loop is not loop:
             return  # a step inside a step is one of its phases
-        self._due = not self.skips_step(lane)
+        self._due = not self._is_untimed(lane)
         if self._due and self._loop is None:
             self._route(lane, self.through)
 
@@ -171,7 +177,10 @@ class DeviceLane:
             self._open_loop = None
 
     def skips_step(self, lane: Lane) -> bool:
-        """Return whether the step of this lane that begins now is not timed. Asked once a step while `watching`."""
+        """Return whether nobody asks for the step of this lane that begins now. Asked once a step while `watching`."""
+        return not self.tracer.wanted and self._is_untimed(lane)
+
+    def _is_untimed(self, lane: Lane) -> bool:
         if lane is not self._lane:
             return True
         if self._under_way:
@@ -201,8 +210,13 @@ class DeviceLane:
                 self._is_compiling = cuda.compiling_check()
                 self._cuda = found
                 cuda.keep_forever(self)  # and so its events
-        self.watching = self._on and self._cuda is not None
-        return self.watching
+        self.watching = self.is_on or self.tracer.wanted
+        return self.is_on
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether a device is timed."""
+        return self._on and self._cuda is not None
 
     def put(self, entry: Entry) -> None:
         """Append an entry of a timed step, in place of the lane's own `put`."""
@@ -389,6 +403,7 @@ class DeviceLane:
 
     def finish(self) -> None:
         """Resolve what is done by the end of the program. For the main thread."""
+        self.tracer.end()
         if self._cuda is None or not self._on or self._thread != get_ident():
             return
         try:

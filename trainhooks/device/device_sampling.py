@@ -4,7 +4,7 @@ Sampling keeps the cost of timing within BUDGET. Never each k-th step: a program
 never be seen logging. Of each block of steps one is timed, at random, and stands for the block. The random numbers come
 from a generator of our own; the program's are left alone.
 
-Delays are off by default. Where the host launches more slowly than the device works, an interval between two marks
+Where the host launches more slowly than the device works, an interval between two marks
 holds idle time too, and events alone cannot tell how much. In a step before which the device was held up until the host
 had queued it, kernels run back to back: what was queued before the device reached it is time in which it was busy. The
 device does nothing useful meanwhile, so this is done in a few steps of one rank, and only where it can show something.
@@ -140,8 +140,6 @@ class Sampling:
         self._random = (self._random * 6364136223846793005 + 1442695040888963407) & _MASK
         return (self._random >> 33) % most
 
-
-DELAY_VARIABLE = "TRAINMON_GPU_DELAY"  # 1: on
 
 MAX_DELAYS = 8  # of a run that showed something: their spread shows how reliable they are
 MAX_VOID_DELAYS = 3  # in a row that showed nothing, after which there are no more delays: each costs time
@@ -312,12 +310,6 @@ class Delay:
     def _end(self, why: str) -> None:
         self._ended = True
         self._put_off(why)
-
-
-def requested_delay() -> Optional[Delay]:
-    """Return a Delay where the environment asks for delays, else None."""
-    asked = os.environ.get(DELAY_VARIABLE, "0").lower() in ("1", "true", "yes", "on")
-    return Delay() if asked else None
 
 
 def required_delay(host: List[int], device: List[int], work: Work) -> int:

@@ -7,6 +7,7 @@ to the same phases by both clocks, however they nest.
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import device_sampling
@@ -118,6 +119,7 @@ class DeviceTimes:
         self._waiting: Deque[Timed] = deque(maxlen=MAX_AWAITED)  # the host's entries may be assembled later
         self._stack_samples: Deque[Tuple[int, Place]] = deque(maxlen=MAX_STACK_SAMPLES)
         self._queue = Queue()
+        self._certain_shares: Deque[float] = deque(maxlen=device_sampling.MAX_STEPS_LEARNED)  # of typical steps
         self._last: Optional[int] = None  # index of the last timed step
         self._stretch: Optional[float] = None  # seconds of the device from its begin on
         self._dropped = 0
@@ -126,6 +128,12 @@ class DeviceTimes:
         self._sent_delay_status: Optional[str] = None
         if self._delay is not None and facts.rank_facts().get("rank", 0):
             self._delay.refuse()
+
+    def device_sets_pace(self) -> bool:
+        """Return whether typical steps certainly keep the device busy nearly all of the time."""
+        shares = self._certain_shares
+        enough = len(shares) >= device_sampling.MIN_STEPS_LEARNED
+        return enough and median(shares) >= device_sampling.MAX_CERTAIN_SHARE
 
     def watch(self, wanted: bool) -> None:
         """Observe garbage collection while the device is timed, and only then."""
@@ -234,6 +242,8 @@ class DeviceTimes:
         event.phases = [(name, ns / NANOSECOND) for name, ns in zip(step.shape.names, step.phases)]
         work = self._queue.work(host, times, read.sides, gap)
         event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
+        if event.seconds:
+            self._certain_shares.append(event.busy / event.seconds)
         event.busy_phases = by_phase(work.certain, times, names)
         event.lag = work.lag / NANOSECOND
         event.looks = self._stack_samples_in(read.entries, names, work)

@@ -92,6 +92,7 @@ class Step(Event):
     thread: Optional[str] = None  # set when the step ran beside the main loop, in a thread of its own
     odd_parts: Optional[int] = None  # set by a reader: phases that it left out, as their time was no time
     uncounted: Optional[bool] = None  # set when the step did work of which neither tokens nor samples are known
+    measured: Optional[bool] = None  # set when a trace of it, or of a step beside it, made it longer
 
 
 # The work of a step, by the names of its fields; the first three are amounts that a speed is told by.
@@ -123,6 +124,7 @@ class Steps(Event):
     stage: Optional[str] = None
     epoch: Optional[Number] = None
     uncounted: Optional[bool] = None
+    measured: Optional[bool] = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -167,6 +169,31 @@ class GpuTime(Event):
     dropped: int = 0  # steps so far that could not be timed
     delayed: Optional[float] = None  # seconds for which the device was held up first
     unsure: List[Tuple[str, float]] = field(default_factory=list)  # seconds by phase
+
+
+# What ran in traced steps: its name, the phase in which the host began it, how often, seconds.
+TraceRow = Tuple[str, str, int, float]
+
+
+@dataclass
+class Trace(Event):
+    """What ran in a few steps in a row, as torch's profiler recorded it. Seconds and counts are of all these steps."""
+
+    kind: ClassVar[str] = "trace"
+    device: str = "cpu"  # "cuda": kernels, copies, memsets of the device; "cpu": operators of the host, their own time
+    first: int = 0  # the first of these steps
+    steps: int = 0
+    seconds: float = 0.0  # from the first one's begin to the last one's end, by the host's clock
+    rows: List[TraceRow] = field(default_factory=list)
+    calls: List[TraceRow] = field(default_factory=list)  # of the CUDA runtime, by the host
+    bytes: List[Tuple[str, str, int]] = field(default_factory=list)  # that copies moved: name, phase, bytes
+    shapes: List[Tuple[str, str]] = field(default_factory=list)  # of the longest call of an operator
+    busy: Optional[float] = None  # in which at least one row ran on the device
+    kernel_seconds: Optional[float] = None  # the same with what ran side by side counted twice
+    idle: List[TraceRow] = field(default_factory=list)  # the device's gaps, by what the host did in them
+    streams: Optional[int] = None
+    pause: float = 0.0  # for which the training thread stood still, before and after
+    left_out: Optional[str] = None  # what is missing, and why
 
 
 @dataclass
@@ -381,5 +408,5 @@ class Exit(Event):
 
 KINDS: Dict[str, type] = {
     cls.kind: cls
-    for cls in (Hello, Facts, Step, Steps, GpuTime, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
+    for cls in (Hello, Facts, Step, Steps, GpuTime, Trace, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
 }

@@ -34,6 +34,7 @@ from trainhooks.recording.frames import Sampler, error_place, error_text
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
+from trainhooks.recording.trace_events import TraceEvents
 
 WAKE_SECONDS = 0.05
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
@@ -85,6 +86,7 @@ class BackgroundWriter:
         self._dropped = 0
         self._device = device
         self._device_times = DeviceTimes(self._process, device)
+        self._trace_events = TraceEvents(self._process, device, self._device_times)
         self._late_wakes = LateWakes(WAKE_SECONDS)
         self._devices = Devices()
         self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last
@@ -165,6 +167,10 @@ class BackgroundWriter:
                 self._forget(lane)
         self._device_times.watch(self._device.check_cuda())
         self._stamp(self._device_times.take())
+        self._stamp(self._trace_events.take())
+        primary = self._process.primary
+        if primary is not None and primary.lane is not None:
+            self._trace_events.consider(self._assembler_of(primary.lane))
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE_SECONDS
@@ -237,6 +243,7 @@ class BackgroundWriter:
         devices = self._devices.in_use(monotonic_seconds())
         known: Dict[str, Any] = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
         known["device_clock"] = self._device.status
+        known["tracing"] = self._device.tracer.status
         known["collections"] = self._late_wakes.facts()
         changed = {name: table for name, table in known.items() if table and table != self._sent_facts.get(name)}
         self._sent_facts.update(changed)
@@ -252,6 +259,7 @@ class BackgroundWriter:
             assembler.release_held()
             self._stamp(assembler.events)
         self._stamp(self._device_times.take())
+        self._stamp(self._trace_events.take())
         clock = self._device.status
         if clock != self._sent_facts.get("device_clock"):
             self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
@@ -288,6 +296,7 @@ class BackgroundWriter:
         """
         if not events:
             return
+        self._trace_events.mark(events)
         self._device_times.add_steps(events)
         others: List[Mapping] = []
         for event in events:

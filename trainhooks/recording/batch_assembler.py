@@ -10,7 +10,20 @@ from __future__ import annotations
 
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from trainhooks.lane_entries import COUNT, LOG, NEXT, STANDARD, STEP, Loop, StandardStep
+from trainhooks.lane_entries import (
+    CANCEL,
+    COUNT,
+    END,
+    LOG,
+    NEXT,
+    QUIT,
+    SPAN,
+    STANDARD,
+    STEP,
+    Loop,
+    PhaseMarker,
+    StandardStep,
+)
 from trainhooks.protocol.vocabulary import LOSS
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.step_annotations import StepAnnotations
@@ -22,6 +35,8 @@ STANDARD_COST = 5  # other entries that take as long as one standard step
 STANDARD_SHAPE = StepShape(("data", "forward", "backward", "optimizer"), (1, 1, 1, 1))
 UNCOUNTED_SHAPE = STANDARD_SHAPE._replace(uncounted=True)
 STEP_BEGINS = frozenset((NEXT, STEP, STANDARD))
+TIMED = frozenset((None, STEP, NEXT, END, QUIT, CANCEL, SPAN))  # and phases
+MAX_MARKS = 100_000
 
 Entry = Tuple[Any, ...]
 
@@ -115,12 +130,17 @@ def _make_plan(kinds: Entry, phase_name: Callable[[str], str]) -> Optional[StepP
 
 
 class BatchAssembler:
-    """Take whole batches for an Assembler, at half the cost if steps are alike, as in a fast loop."""
+    """Take whole batches for an Assembler, at half the cost if steps are alike, as in a fast loop.
+
+    Attributes:
+        marks: where it is a list, entries are taken one by one, and it gets the time of each and what is open then.
+    """
 
     def __init__(self, assembler: Assembler) -> None:
         self.assembler = assembler
         self._process = assembler.process
         self._is_plain = assembler.annotations.is_plain
+        self.marks: Optional[List[Tuple[int, str]]] = None
         self._plans = StepPlans(assembler.process.phase_name)
         self._next_step: Optional[Tuple[Loop, int]] = None  # whose begin ended the last step, and is still to be taken
 
@@ -132,6 +152,8 @@ class BatchAssembler:
         Returns:
             How many entries were taken.
         """
+        if self.marks is not None:
+            return self._add_and_mark(entries, limit, self.marks)
         if entries and entries[0][0] == STANDARD:
             return self._add_standard_steps(entries, limit)
         next_entry, add_entry = entries.popleft, self.assembler.add_entry
@@ -158,6 +180,21 @@ class BatchAssembler:
                 self._process.lost += 1
             place += 1
         return length
+
+    def _add_and_mark(self, entries: Deque[Entry], limit: int, marks: List[Tuple[int, str]]) -> int:
+        self._next_step = None
+        added = min(limit, len(entries))
+        for _ in range(added):
+            entry = entries.popleft()
+            parts = StandardStep._make(entry).entries() if entry[0] == STANDARD else [entry]
+            for part in parts:
+                try:
+                    self.assembler.add_entry(part)
+                except Exception:  # a foreign object in an entry may raise anything
+                    self._process.lost += 1
+                if (part[0] in TIMED or type(part[0]) in (str, PhaseMarker)) and len(marks) < MAX_MARKS:
+                    marks.append((part[1], self.assembler.current_phase()))
+        return added
 
     def _add_whole_steps(self, batch: List[Entry], kinds: List[Any], place: int) -> int:
         """Take the steps of one loop from the NEXT at `place` on, as long as they are whole and have a plan.

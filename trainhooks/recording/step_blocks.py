@@ -30,6 +30,7 @@ class StepShape(NamedTuple):
     stage: Optional[str] = None
     epoch: Optional[Number] = None
     uncounted: bool = False
+    measured: bool = False
 
 
 class PlainStep(NamedTuple):
@@ -201,6 +202,8 @@ def _label(event: Mapping, shape: StepShape) -> None:
         event["epoch"] = shape.epoch
     if shape.uncounted:
         event["uncounted"] = True
+    if shape.measured:
+        event["measured"] = True
 
 
 def amount(value: Any) -> Optional[int]:

@@ -76,7 +76,7 @@ def _is_option(word: str) -> bool:
 
 # Facts that differ between any two runs, or follow from others (operations from the model and its batch).
 _COUNTED = ("ops", "compile", "collections", "loader_passes")
-IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "download", "batch", "device_clock", *_COUNTED))
+IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "download", "batch", "device_clock", "tracing", *_COUNTED))
 COUNTS = frozenset(("forwards",))  # facts counted while the run goes on
 MIN_REPEATED_CALLS = 0.1  # of the model's calls: the loop then calls the model twice on the same input
 

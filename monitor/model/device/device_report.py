@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from monitor.model.device.trace_report import TraceReport
+
 
 @dataclass(slots=True)
 class GpuClock:
@@ -109,4 +111,5 @@ class Device:
     below_peak: list[LossRow] = field(default_factory=list)
     matrix_product: None = None  # nothing measures it any more; a key of `report --json` stays
     estimate: Estimate | None = None  # None: no step was delayed
+    trace: TraceReport | None = None  # None: no step was traced
     delays: str | None = None  # where delays were asked for: their state or why there are none

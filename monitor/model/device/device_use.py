@@ -7,6 +7,7 @@ from monitor.model.device.device_account import LAUNCHES_NOTHING, WAITING_FOR_DA
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrow
 from monitor.model.device.gpu_activity import Range
+from monitor.model.device.trace_report import trace_report
 from monitor.model.report import PhaseRow
 from monitor.model.state import RunState, used_gpus
 from monitor.step_blocks import OTHER
@@ -72,6 +73,8 @@ def device_use(state: RunState) -> Device | None:
         device.idle_at = idle_places(lane, sums)
         device.estimate = lane.estimate
     device.delays = state.facts.device_delay
+    if (trace := state.main.trace) is not None and trace.device == "cuda":
+        device.trace = trace_report(trace)
     _set_busy(device, sums)
     device.bound = _limiting_part(device, sums)
     return device

@@ -64,7 +64,7 @@ def add_steps(rank_state: RankState, block: StepBlock, restart: int) -> None:
         groups = block.parts
         rank_state.step_seconds.extend(block.index, block.duration)
         _phases(rank_state.phases, groups, block.index)
-        if block.is_ok:
+        if block.is_ok and not block.measured:
             _judge(rank_state, block, groups)
     if block.metrics:
         _metrics(rank_state, block)

@@ -78,6 +78,7 @@ def install(torch: Any) -> None:
     _wrap_gradients(torch, tracker, models, is_traced, is_compiling)
     _hook_optimizers(torch, tracker, models, is_traced, is_compiling)
     _wrap_scaler(torch, tracker, is_compiling)
+    _wrap_profilers(torch)
     time_functions(torch, {"save": "checkpoint"})
     imports.route_spans(session.quiet_put())
     _time_cuda_start(torch, tracker)
@@ -230,6 +231,22 @@ def _register(register: Callable[..., Any], module: Any, place: str, hook: Calla
     if hooks.get(key) is hook and type(handle).next_id == key + 1:
         hooks[OWN_HANDLE] = hooks.pop(key)
         type(handle).next_id = key
+
+
+def _wrap_profilers(torch: Any) -> None:
+    """Let the program have the profiler, of which there is one a process, from where it makes one of its own."""
+
+    def making(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(*args: Any, **kwargs: Any) -> Any:
+            call_safely(session.device.tracer.yield_to_program)
+            return original(*args, **kwargs)
+
+        return init
+
+    for module, name in (("torch.autograd.profiler", "profile"), ("torch.profiler.profiler", "_KinetoProfile")):
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None:
+            instrumentation.wrap(kind, "__init__", making)
 
 
 def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:

@@ -1,0 +1,91 @@
+"""The class of a kernel, a copy or an operator, by its name. Pure.
+
+Names are those of CUDA libraries, torch and Triton, which say what a kernel does. The first pattern that is found
+decides: a kernel that is the backward of an attention is attention, though it multiplies matrices.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+MATRIX = "matrix product"
+CONVOLUTION = "convolution"
+LAYOUT = "layout change"
+ELEMENTWISE = "elementwise"
+COPY_IN = "copy to the device"
+COPY_OUT = "copy from the device"
+PAGEABLE = ", pageable"
+OTHER = "other"
+
+_KERNELS = (
+    (r"nccl", "communication"),
+    (r"Memcpy HtoD.*Pageable", COPY_IN + PAGEABLE),
+    (r"Memcpy HtoD", COPY_IN),
+    (r"Memcpy DtoH.*Pageable", COPY_OUT + PAGEABLE),
+    (r"Memcpy DtoH", COPY_OUT),
+    (r"Memcpy", "copy on the device"),
+    (r"Memset", "memset"),
+    (r"flash|FlashAttn", "attention, flash"),
+    (r"cudnn.*sdpa|sdpa.*cudnn", "attention, cuDNN"),
+    (r"fmha|mem_eff|AttentionKernel|PyTorchMemEffAttention", "attention, memory-efficient"),
+    (r"nchwToNhwc|nhwcToNchw|nchw.*transform|tensorTransform|transpose_readWrite", LAYOUT),
+    (r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|im2col|vol2col", CONVOLUTION),
+    (r"multi_tensor_apply|FusedAdam|FusedSgd|fused_adam|adam_|sgd_|optimizer", "optimizer"),
+    (r"nll_loss|cross_entropy|CrossEntropy|mse_loss|bce|LossForward|LossBackward", "loss"),
+    (r"[Ss]oft[Mm]ax", "softmax"),
+    (r"layer_norm|LayerNorm|layernorm|batch_norm|batchnorm|bn_|group_norm|GroupNorm|RowwiseMoments|rms_norm|RMSNorm|"
+     r"GammaBeta", "normalization"),
+    (r"embedding|EmbeddingBag|indexSelect|index_select|compute_grad_weight|embedding_backward", "embedding"),
+    (r"gemm|gemv|cutlass|cublas|xmma|nvjet|splitK|wgmma|s16816|s1688|h884|matmul|::dot_kernel", MATRIX),
+    (r"triton_poi|triton_", ELEMENTWISE + ", compiled"),
+    (r"reduce|Reduce|cub::|scan", "reduction"),
+    (r"elementwise|Elementwise|CatArrayBatched|fill|copy_kernel|distribution|dropout|masked|where", ELEMENTWISE),
+    (r"index|gather|scatter|sort|topk|Sort|radix", "indexing"),
+)  # fmt: skip
+_OPERATORS = (
+    (r"DataLoader", "loading"),
+    (r"scaled_dot_product|flash_attention|efficient_attention|attention", "attention"),
+    (r"conv|mkldnn_convolution", CONVOLUTION),
+    (r"Optimizer\.|addcdiv|addcmul|lerp|_foreach|fused_adam|fused_sgd", "optimizer"),
+    (r"nll_loss|cross_entropy|mse_loss|NllLoss|MseLoss", "loss"),
+    (r"[Ss]oft[Mm]ax", "softmax"),
+    (r"_norm|Norm", "normalization"),
+    (r"embedding|Embedding|index_select", "embedding"),
+    (r"aten::(add)?(mm|bmm|baddbmm|addmm|addbmm|addmv|mv|matmul|linear|einsum|dot)\b", MATRIX),
+    (r"lstm|gru|rnn", "recurrence"),
+    (r"aten::(copy_|to|_to_copy|clone|contiguous|cat|stack|pad|constant_pad)", "copies in memory"),
+    (r"aten::(sum|mean|max|min|argmax|norm|cumsum|var|std|all|any)\b", "reduction"),
+    (r"aten::(index|gather|scatter|sort|topk|nonzero|masked_select|unique|where)", "indexing"),
+    (r"aten::(item|_local_scalar_dense|is_nonzero)", "reading values"),
+    (r"evaluate_function|AccumulateGrad|Backward0|Backward1", "autograd"),
+    (r"aten::", ELEMENTWISE),
+)
+
+_kernels = [(re.compile(pattern), name) for pattern, name in _KERNELS]
+_operators = [(re.compile(pattern), name) for pattern, name in _OPERATORS]
+# The type of a matrix product, where its name says it. An H100's names: nvjet_hsh, nvjet_tst (bf16), s1688tf32, sgemm.
+_TYPES = (
+    (re.compile(r"e4m3|e5m2|fp8|f8"), "fp8"),
+    (re.compile(r"bf16|bfloat16|_tst_|nvjet_t|16816gemm_bf"), "bf16"),
+    (re.compile(r"tf32|s1688gemm(?!_f16)|nvjet_ss_tf32"), "tf32"),
+    (re.compile(r"f16|fp16|half|hgemm|h16816|_hsh_|_hhh_|h884|nvjet_h"), "fp16"),
+    (re.compile(r"sgemm|ffma|simt|f32f32|gemvNSP|gemv2|float"), "fp32, no tensor cores"),
+    (re.compile(r"dgemm|double|f64"), "fp64"),
+)
+
+
+@lru_cache(maxsize=4096)
+def class_of(name: str, device: str) -> str:
+    """Return the class of a row of a trace.
+
+    Args:
+        name: of a kernel, copy or memset; of an operator where `device` is `cpu`.
+        device: cuda | cpu, as in the trace.
+    """
+    patterns = _operators if device == "cpu" else _kernels
+    found = next((kind for pattern, kind in patterns if pattern.search(name)), OTHER)
+    if found == MATRIX and device != "cpu":
+        number = next((kind for pattern, kind in _TYPES if pattern.search(name)), None)
+        return f"{MATRIX}, {number}" if number else MATRIX
+    return found

@@ -1,0 +1,86 @@
+"""The trace screen: what ran in a few traced steps, by class, and the costliest kernels or operators."""
+
+from __future__ import annotations
+
+from monitor import units
+from monitor.model.device.trace_report import Kernel, TraceReport, TraceShare
+from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, column, wrap
+from monitor.tui.panels.base import ViewOptions
+from monitor.tui.screens.page import Body, screen
+
+BAR = 24  # cells
+CLASS = 30
+PHASE, SHARE, TIME, CALLS = 14, 6, 9, 8
+
+
+@screen
+class Trace(Body):
+    screen_name = "trace"
+    title = "Traced steps"
+    about = (
+        "A few steps of the training are recorded by torch's profiler: kernels where a GPU is used and sets the pace,"
+        " else operators, with their own time and the shapes of their longest call.",
+        "A kernel belongs to the phase in which the host launched it, though it may run later. Shares are of the time"
+        " in which something ran. The steps that a trace made longer are no part of medians and slow steps.",
+    )
+
+    def data(self, view: View, options: ViewOptions) -> object:
+        return view.report.traced, view.report.run.facts.tracing
+
+    def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
+        trace = view.report.traced
+        if trace is None:
+            why = view.report.run.facts.tracing or "not known yet"
+            return [
+                [("  no step was traced", "muted")],
+                [],
+                *wrap([("  tracing: ", "muted"), (why, "text")], width - 2),
+            ]
+        rows = [*_head(trace, width), [], *_classes(trace.classes, width)]
+        if trace.idle:
+            rows += [[], [(" GPU idle while the host was", "muted")], *_classes(trace.idle, width)]
+        return [*rows, [], *_kernels(trace, width)]
+
+
+def _head(trace: TraceReport, width: int) -> list[Row]:
+    steps = units.plural(trace.steps, "step", "steps")
+    head = f" {steps} from step {trace.first:,} on, of {units.duration(trace.seconds)}"
+    parts = [f"the trace took {units.duration(trace.pause)}"]
+    if trace.busy is not None:
+        parts.insert(0, f"GPU busy {units.share(trace.busy)}")
+    if trace.launches is not None:
+        parts.append(f"{units.number(trace.launches)} launches a step")
+    return wrap([(head, "text bold"), (", " + ", ".join(parts), "text")], width - 1, 1)
+
+
+def _classes(shares: list[TraceShare], width: int) -> list[Row]:
+    out: list[Row] = []
+    room = max(0, min(BAR, width - CLASS - SHARE - TIME - 6))
+    for row in shares:
+        filled = round(row.share * room)
+        line: Row = [(" " + column(row.name, CLASS), "text"), ("█" * filled, "accent"), (" " * (room - filled), "text")]
+        line.append((column(units.share(row.share), SHARE, right=True), "text bold"))
+        out.append([*line, (column(units.duration(row.seconds), TIME, right=True), "text")])
+    return out
+
+
+def _kernels(trace: TraceReport, width: int) -> list[Row]:
+    room = max(12, width - PHASE - SHARE - TIME - CALLS - 3)
+    what = "kernel" if trace.device == "cuda" else "operator"
+    head = [(" " + column(what, room) + " " + column("phase", PHASE), "muted")]
+    head += [
+        (column(text, cells, right=True), "muted")
+        for text, cells in (("share", SHARE), ("a step", TIME), ("calls", CALLS))
+    ]
+    return [head, *(_kernel(row, room) for row in trace.kernels)]
+
+
+def _kernel(row: Kernel, room: int) -> Row:
+    name = f"{row.name}  {row.shapes}" if row.shapes else row.name
+    return [
+        (" " + column(name, room) + " " + column(row.phase, PHASE), "text"),
+        (column(units.share(row.share), SHARE, right=True), "text bold"),
+        (column(units.duration(row.seconds), TIME, right=True), "text"),
+        (column(units.number(row.count), CALLS, right=True), "text"),
+    ]

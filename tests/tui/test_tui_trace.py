@@ -1,0 +1,66 @@
+"""The screen of traced steps: kernels of a GPU, operators of a host, and why there are none."""
+
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+
+from monitor import run_facts
+from monitor.model.device.device_report import Device
+from monitor.model.device.trace_report import trace_report
+from monitor.model.view import View
+from trainhooks.protocol.events import Trace
+
+KERNELS = Trace(
+    producer="p", seq=0, t=0.0, device="cuda", first=120, steps=2, seconds=0.05, pause=0.03, busy=0.04,
+    kernel_seconds=0.044, streams=2,
+    rows=[
+        ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_kernel", "backward", 24, 0.02),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "forward", 48, 0.012),
+        ("Memcpy HtoD (Pageable -> Device)", "data", 2, 0.008),
+    ],
+    calls=[("cudaLaunchKernel", "forward", 48, 0.001), ("cudaStreamSynchronize", "other", 2, 0.03)],
+    idle=[("synchronizing", "other", 2, 0.006), ("launching", "optimizer", 30, 0.004)],
+)  # fmt: skip
+OPERATORS = Trace(
+    producer="p", seq=0, t=0.0, device="cpu", first=12, steps=1, seconds=0.1, pause=0.02,
+    rows=[("aten::mm", "backward", 15, 0.06), ("aten::sqrt", "optimizer", 16, 0.03)],
+    shapes=[("aten::mm", "256x32 32x256")],
+)  # fmt: skip
+
+
+def on_gpu() -> View:
+    view = views.running()
+    return replace(view, report=replace(view.report, device=Device(trace=trace_report(KERNELS))))
+
+
+def on_host() -> View:
+    view = views.running(gpus=0)
+    return replace(view, report=replace(view.report, device=None, operators=trace_report(OPERATORS)))
+
+
+def untraced() -> View:
+    view = views.running(gpus=0)
+    facts = run_facts.read({"tracing": "off: the program uses a profiler"})
+    return replace(view, report=replace(view.report, device=None, run=replace(view.report.run, facts=facts)))
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        (on_gpu(), ["2 steps from step 120 on", "GPU busy 80%", "24 launches a step", "attention, flash", "50%"]),
+        (
+            on_gpu(),
+            ["copy to the device, pageable", "GPU idle while the host was", "synchronizing", "matrix product, fp16"],
+        ),
+        (on_host(), ["1 step from step 12 on", "aten::mm  256x32 32x256", "backward", "67%", "the trace took 20 ms"]),
+        (untraced(), ["no step was traced", "off: the program uses a profiler"]),
+    ],
+)
+@pytest.mark.parametrize("size", [(160, 45), (100, 30)])
+async def test_the_screen(app_on, screen_text, view, says, size) -> None:
+    app = app_on(view)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("K")
+        await pilot.pause()
+        assert all(part in screen_text(app) for part in says), screen_text(app)

@@ -1,0 +1,103 @@
+"""Let steps be traced, and make the events of the traces. In the background thread."""
+
+from __future__ import annotations
+
+import select
+from typing import Dict, List, Optional, Tuple
+
+from trainhooks.device.device_lane import DeviceLane
+from trainhooks.device.device_times import DeviceTimes
+from trainhooks.lane_entries import NANOSECOND, monotonic_seconds
+from trainhooks.protocol.encoding import to_dict
+from trainhooks.recording import facts
+from trainhooks.recording.batch_assembler import BatchAssembler
+from trainhooks.recording.step_annotations import ProcessState
+from trainhooks.recording.step_blocks import Mapping, PlainStep, StepEvent, step_times
+from trainhooks.tracing import profiler, trace_reading
+from trainhooks.tracing.tracer import OTHER_RANK, Finished, Tracer
+
+
+class TraceEvents:
+    """Ask the tracer for traces, and mark the steps that they disturb.
+
+    Args:
+        process: the state shared by the process's lanes.
+        device: the lane of the device, which tells the tracer where steps begin.
+        device_times: what is known of its work.
+    """
+
+    def __init__(self, process: ProcessState, device: DeviceLane, device_times: DeviceTimes) -> None:
+        self._process = process
+        self._device_times = device_times
+        self._device = device
+        self._tracer: Tracer = device.tracer
+        self._batches: Optional[BatchAssembler] = None  # of the lane that is traced
+        self._measured: Dict[int, Tuple[float, float]] = {}  # index: begin and end of a step that a trace disturbed
+        if facts.rank_facts().get("rank", 0):
+            self._tracer.turn_off(OTHER_RANK)
+
+    def consider(self, batches: BatchAssembler) -> None:
+        """Let steps of this lane be traced if it is time to.
+
+        On a GPU only where the device sets the pace: elsewhere launches may stay slower after a trace.
+        """
+        tracer, lane = self._tracer, batches.assembler.lane
+        if lane is None or self._batches is not None:
+            return
+        if self._device.is_on and not self._device_times.device_sets_pace():
+            return
+        tracer.consider(lane, self._device.is_on, self._process.steps)
+        if tracer.wanted:
+            self._batches, batches.marks = batches, []
+            self._device.watching = True
+
+    def mark(self, events: List[StepEvent]) -> None:
+        """Mark the steps among the events that a trace disturbed."""
+        begin, end = self._tracer.window
+        if self._batches is None or not begin:
+            return
+        for place, event in enumerate(events):
+            step = step_times(event)
+            if step is None or (step.start + step.duration) * NANOSECOND < begin or step.start * NANOSECOND > end:
+                continue
+            self._measured[step.number] = (step.start, step.start + step.duration)
+            if type(event) is PlainStep:
+                events[place] = event._replace(shape=event.shape._replace(measured=True))
+            else:
+                event["measured"] = True  # type: ignore[index]
+
+    def take(self) -> List[Mapping]:
+        """Return the event of a trace that has ended, once its steps have been assembled."""
+        batches, trace = self._batches, self._tracer.finished
+        if batches is None:
+            return []
+        if trace is None:
+            if not self._tracer.wanted:  # refused
+                self._forget(batches)
+            return []
+        last = batches.marks[-1][0] if batches.marks else 0
+        if last < trace.ended and batches.assembler.lane.entries:  # type: ignore[union-attr]
+            return []
+        self._tracer.finished = None
+        event = self._event(trace, batches)
+        self._forget(batches)
+        return [] if event is None else [event]
+
+    def _forget(self, batches: BatchAssembler) -> None:
+        self._batches = batches.marks = None
+        self._measured = {}
+
+    def _event(self, trace: Finished, batches: BatchAssembler) -> Optional[Mapping]:
+        """Return what a trace shows; None where no whole step lies in it (a loader that had nothing left)."""
+        middles = {number: NANOSECOND * sum(times) / 2 for number, times in self._measured.items()}
+        inside = [number for number, t in middles.items() if trace.began <= t <= trace.ended]
+        recorded = list(profiler.read(trace.result, trace.session))
+        make = trace_reading.kernel_trace if trace.on_cuda else trace_reading.operator_trace
+        event = make(recorded, batches.marks or [], lambda: select.select((), (), (), 0))
+        self._tracer.learn(trace, len(inside), len(recorded))
+        if not inside:
+            return None
+        event.first, event.steps = min(inside), len(inside)
+        event.seconds = (trace.ended - trace.began) / NANOSECOND
+        event.pause, event.t = trace.pause / NANOSECOND, monotonic_seconds()
+        return to_dict(event)

@@ -1,0 +1,192 @@
+"""Make the event of a trace: what ran, in which phase, for how long. In the background thread.
+
+A kernel belongs to the phase in which it was launched, never to the one in which it ran: calls and kernels carry the
+same correlation number. An operator's own time is what no operator inside it took.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from trainhooks.lane_entries import NANOSECOND
+from trainhooks.protocol.events import Trace, TraceRow
+from trainhooks.protocol.limits import MAX_NAME, clean
+from trainhooks.tracing.profiler import Recorded
+
+MAX_ROWS = 200  # of a table; what is left shares a last row
+MAX_SHAPES = 20  # operators whose shapes are given
+OTHERS = "others"
+PAUSE_EVENTS = 200  # read before the interpreter is released
+
+Key = Tuple[str, str]
+Mark = Tuple[int, str]  # time; what goes on from there
+
+
+class Phases:
+    """What went on at a time, from marks in the order of time."""
+
+    def __init__(self, marks: Sequence[Mark]) -> None:
+        self._times = [t for t, _ in marks]
+        self._names = [name for _, name in marks]
+
+    def at(self, t: int) -> str:
+        place = bisect_right(self._times, t)
+        return self._names[place - 1] if place else "other"
+
+
+class Table:
+    """How often and for how long things ran, by name and phase."""
+
+    def __init__(self) -> None:
+        self._rows: Dict[Key, List[int]] = {}
+
+    def add(self, name: str, phase: str, nanoseconds: int) -> None:
+        row = self._rows.get((name, phase))
+        if row is None:
+            row = self._rows[name, phase] = [0, 0]
+        row[0] += 1
+        row[1] += nanoseconds
+
+    def rows(self) -> List[TraceRow]:
+        """Return the costliest rows; those beyond MAX_ROWS are one a phase."""
+        ordered = sorted(self._rows.items(), key=lambda item: -item[1][1])
+        rows = [(clean(name, MAX_NAME), phase, times, ns / NANOSECOND) for (name, phase), (times, ns) in ordered]
+        rest: Dict[str, List[float]] = {}
+        for _, phase, times, seconds in rows[MAX_ROWS:]:
+            row = rest.setdefault(phase, [0, 0.0])
+            row[0] += times
+            row[1] += seconds
+        return rows[:MAX_ROWS] + [(OTHERS, phase, int(times), seconds) for phase, (times, seconds) in rest.items()]
+
+
+class Gap(NamedTuple):
+    """A stretch in which nothing ran on the device."""
+
+    began: int
+    ended: int
+
+
+def operator_trace(recorded: Iterable[Recorded], marks: Sequence[Mark], pause: Callable[[], object]) -> Trace:
+    """Return the trace of operators on the host.
+
+    Args:
+        recorded: of one session, in any order.
+        marks: of the phases, by the host's clock.
+        pause: called now and then, to release the interpreter.
+    """
+    phases, table = Phases(marks), Table()
+    shapes: Dict[str, Recorded] = {}  # the longest of each name
+    for one, own in _with_own_time(recorded, pause):
+        table.add(one.name, phases.at((one.began + one.ended) // 2), own)  # it may begin just before its phase
+        known = shapes.get(one.name)
+        if known is None or one.ended - one.began > known.ended - known.began:
+            shapes[one.name] = one
+    trace = Trace(producer="", seq=0, t=0.0, device="cpu", rows=table.rows())
+    names = list(dict.fromkeys(row[0] for row in trace.rows))[:MAX_SHAPES]
+    trace.shapes = [(name, found) for name in names if (found := shapes_of(shapes.get(name)))]
+    return trace
+
+
+def _with_own_time(recorded: Iterable[Recorded], pause: Callable[[], object]) -> "Iterable[Tuple[Recorded, int]]":
+    """Return what ran on the host with its own nanoseconds, without those of what ran inside it."""
+    ordered: List[Recorded] = []
+    for number, one in enumerate(recorded, 1):
+        if not one.on_device:
+            ordered.append(one)
+        if not number % PAUSE_EVENTS:
+            pause()
+    ordered.sort(key=lambda one: (one.lane, one.began, -one.ended))
+    open_: List[Tuple[Recorded, List[int]]] = []  # with the nanoseconds inside
+    out: List[Tuple[Recorded, List[int]]] = []
+    for number, one in enumerate(ordered, 1):
+        while open_ and (open_[-1][0].lane != one.lane or open_[-1][0].ended <= one.began):
+            open_.pop()
+        row = (one, [0])
+        if open_:
+            open_[-1][1][0] += min(one.ended, open_[-1][0].ended) - one.began
+        open_.append(row)
+        out.append(row)
+        if not number % PAUSE_EVENTS:
+            pause()
+    return [(one, max(0, one.ended - one.began - inside[0])) for one, inside in out]
+
+
+def shapes_of(one: Optional[Recorded]) -> str:
+    """Return the shapes of an operator's tensors, as `32x64 64x64`; empty where they are not known."""
+    shapes = one.event.shapes() if one is not None else []
+    return clean(" ".join("x".join(str(size) for size in shape) for shape in shapes if shape), MAX_NAME)
+
+
+def kernel_trace(recorded: Iterable[Recorded], marks: Sequence[Mark], pause: Callable[[], object]) -> Trace:
+    """Return the trace of kernels, copies and memsets, and of the calls of the CUDA runtime. Arguments as above."""
+    phases, kernels, calls = Phases(marks), Table(), Table()
+    on_device: List[Recorded] = []
+    on_host: List[Recorded] = []
+    for number, one in enumerate(recorded, 1):
+        (on_device if one.on_device else on_host).append(one)
+        if not number % PAUSE_EVENTS:
+            pause()
+    launched = {one.correlation: one.began for one in on_host if one.correlation}
+    sizes: Dict[Key, int] = {}
+    for one in on_device:
+        phase = phases.at(launched.get(one.correlation, one.began))
+        kernels.add(one.name, phase, one.ended - one.began)
+        if one.bytes > 0:
+            key = (clean(one.name, MAX_NAME), phase)
+            sizes[key] = sizes.get(key, 0) + one.bytes
+    for one in on_host:
+        calls.add(one.name, phases.at(one.began), one.ended - one.began)
+    busy = union([(one.began, one.ended) for one in on_device])
+    trace = Trace(producer="", seq=0, t=0.0, device="cuda", rows=kernels.rows(), calls=calls.rows())
+    trace.busy = sum(ended - began for began, ended in busy) / NANOSECOND
+    trace.kernel_seconds = sum(one.ended - one.began for one in on_device) / NANOSECOND
+    trace.idle = _idle(busy, on_host, phases)
+    trace.streams = len({one.lane for one in on_device})
+    trace.bytes = [(name, phase, size) for (name, phase), size in sizes.items()][:MAX_ROWS]
+    return trace
+
+
+def union(stretches: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Return stretches joined where they touch, in order."""
+    out: List[Tuple[int, int]] = []
+    for began, ended in sorted(stretches):
+        if out and began <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], ended))
+        else:
+            out.append((began, ended))
+    return out
+
+
+# What the host does in a call of the CUDA runtime or driver, by a part of the call's name; the first that fits.
+CALLS = (
+    ("Synchronize", "synchronizing"),
+    ("Memcpy", "copying"),
+    ("Malloc", "allocating"),
+    ("Free", "allocating"),
+    ("Launch", "launching"),
+    ("Memset", "launching"),
+)
+
+
+def kind_of_call(name: str) -> str:
+    """Return what the host does in such a call."""
+    return next((kind for part, kind in CALLS if part in name), "calling CUDA")
+
+
+def _idle(busy: List[Tuple[int, int]], on_host: List[Recorded], phases: Phases) -> List[TraceRow]:
+    """Return the device's gaps by what the host did in most of each (a call, or `python`), and by phase."""
+    calls = sorted((one for one in on_host), key=lambda one: one.began)
+    begins = [one.began for one in calls]
+    table = Table()
+    for (_, began), (ended, _) in zip(busy, busy[1:]):  # noqa: RUF007
+        spent: Dict[str, int] = {}
+        for place in range(max(0, bisect_right(begins, began) - 1), bisect_right(begins, ended)):
+            one = calls[place]
+            shared = min(one.ended, ended) - max(one.began, began)
+            if shared > 0:
+                kind = kind_of_call(one.name)
+                spent[kind] = spent.get(kind, 0) + shared
+        spent["python"] = max(0, ended - began - sum(spent.values()))
+        table.add(max(spent, key=lambda kind: spent[kind]), phases.at(began), ended - began)
+    return table.rows()

@@ -1,0 +1,239 @@
+"""Decide which steps are traced, and trace them: begun and ended by the training thread, between two steps.
+
+The background thread decides (`consider`), the training thread acts (`at_boundary`), and the background thread reads
+what was recorded (`finished`). A trace costs the training thread time when it ends, so there are few: one step first,
+whose number of events says how many steps the next may hold; then one again after half an hour. What they cost is
+measured in place.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import get_ident
+from typing import Any, NamedTuple, Optional, Tuple
+
+from trainhooks.device import cuda
+from trainhooks.lane_entries import NANOSECOND, Lane, host_clock
+from trainhooks.signal_errors import pass_on
+from trainhooks.tracing import is_wanted, profiler
+from trainhooks.tracing.profiler import Session
+
+FIRST_STEP = 10  # before it, libraries load, caches fill and memory is allocated
+STEPS = 3  # of a trace
+MAX_STEP_NS = NANOSECOND  # a longer step is not traced
+MAX_TRACE_NS = NANOSECOND  # after which a trace ends at the next boundary
+MAX_EVENTS = 10_000
+MAX_PAUSE_NS = 300_000_000  # that a trace may stop the training thread for, by what the one before took
+FOREVER = 1 << 62  # the end of a trace that has not ended
+MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace in another thread to end
+POLL_SECONDS = 0.002
+MAX_VOID = 3  # traces without a whole step, after which there are no more
+SPACING_NS = 1_800 * NANOSECOND  # between two traces, once there are two
+MIN_SPACING_NS = NANOSECOND  # between the first and the second
+MIN_FREE_MEMORY_SHARE = 0.1  # of the device's memory, below which it is not traced
+MAX_SHARE = 0.001  # of the time: what all traces but the first may cost
+
+WAITING = "on: no step is traced yet"
+ON = "on"
+OFF = "off: by setting"
+OTHER_RANK = "off: rank 0 alone is traced"
+LONG = "not now: a step takes longer than 1 s"
+PROGRAM = "off: the program uses a profiler"
+GRAPHS = "off: the program captures CUDA graphs"
+NO_MEMORY = "not now: less than 10% of the device's memory is free"
+VOID = "ended: no whole step could be traced"
+EXPENSIVE = "ended: a trace would stop the training for longer than 300 ms"
+
+
+class Finished(NamedTuple):
+    """A trace that has ended. Times in nanoseconds of the host clock."""
+
+    session: Session
+    result: Any
+    on_cuda: bool
+    began: int
+    ended: int
+    pause: int  # that the training thread stood still for
+
+
+class Tracer:
+    """Trace steps of one thread of this process. What the training thread calls never raises.
+
+    Attributes:
+        wanted: whether `at_boundary` is to be called where a step begins.
+        status: as shown to users; None before torch is used.
+        finished: the newest trace, until the background thread has taken it.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.status: Optional[str] = None
+        self.finished: Optional[Finished] = None
+        self._off = not is_wanted()
+        self._lane: Optional[Lane] = None  # whose steps are traced
+        self._on_cuda = False
+        self._steps_wanted = 1
+        self._session: Optional[Session] = None
+        self._thread = 0  # that began it
+        self._last: Any = None  # the event at the end of the last wanted step
+        self._asked = self._began = self._steps = self._pause = 0
+        self._until = FOREVER
+        # What the background thread knows.
+        self._first: Optional[int] = None  # when the first step was seen
+        self._last_trace = 0
+        self._traces = 0
+        self._spent = 0  # by all traces but the first
+        self._has_ended = False
+        self._void = 0  # traces without a whole step
+        self._steps_next = 1
+        self._step_pause = 0
+
+    @property
+    def window(self) -> Tuple[int, int]:
+        """Return from when until when the newest trace disturbed the training; its begin is 0 before there is one."""
+        return self._asked, self._until
+
+    # The background thread
+
+    def consider(self, lane: Lane, on_cuda: bool, steps: int) -> None:
+        """Let the training thread trace the next steps of this lane, if it is time to.
+
+        Args:
+            on_cuda: whether the program works on a GPU: then kernels are recorded, else operators.
+            steps: how many there were so far.
+        """
+        now = host_clock()
+        if self._first is None:
+            self._first = now
+        if self.wanted or self.finished is not None or not self._is_due(now, steps):
+            return
+        why = OFF if self._off else profiler.why_not(on_cuda)
+        if why is not None:
+            self.turn_off(why)
+        elif (now - self._first) / steps > MAX_STEP_NS:
+            self.status = LONG
+        else:
+            self._lane, self._on_cuda, self._steps_wanted = lane, on_cuda, self._steps_next
+            self.status, self.wanted = self.status or WAITING, True
+
+    def _is_due(self, now: int, steps: int) -> bool:
+        if self._has_ended or steps < FIRST_STEP:
+            return False
+        assert self._first is not None
+        if not self._traces:
+            return now - self._last_trace >= MIN_SPACING_NS
+        spacing = SPACING_NS if self._traces > 1 else MIN_SPACING_NS
+        expected = self._spent + self._steps_next * self._step_pause
+        return now - self._last_trace >= spacing and expected <= MAX_SHARE * (now - self._first)
+
+    def turn_off(self, why: str, running: bool = False) -> None:
+        """Begin no trace from here on; let one that is `running` be ended by its thread."""
+        self.status, self._has_ended = why, True
+        self.wanted = running and self._session is not None
+
+    def learn(self, trace: Finished, steps: int, events: int) -> None:
+        """Add what a trace cost, once it was read: it sizes the next.
+
+        Args:
+            steps: that lie in it as a whole.
+            events: that it recorded.
+        """
+        self._last_trace = host_clock()
+        if self._traces:
+            self._spent += trace.pause
+        if not steps:
+            self._void += 1
+            if self._void >= MAX_VOID:
+                self.turn_off(VOID)
+            return
+        self._traces += 1
+        self._step_pause = trace.pause // steps
+        self._steps_next = min(STEPS, MAX_EVENTS * steps // max(1, events), MAX_PAUSE_NS // max(1, self._step_pause))
+        if not self._steps_next:
+            self.turn_off(EXPENSIVE)
+        elif not self._has_ended:
+            self.status = ON
+
+    # The training thread
+
+    def at_boundary(self, lane: Lane) -> None:
+        """Begin a trace, or end it once its steps are done. Where a step begins; to be called while `wanted`."""
+        if lane is not self._lane:
+            return
+        try:
+            if self._session is None:
+                self._begin()
+            elif get_ident() == self._thread:
+                self._steps += 1
+                if self._is_done():
+                    self.end()
+        except Exception as error:  # an odd torch: the training must not see it, unless its signal handler raised it
+            pass_on(error)
+            self._session = None
+            self.turn_off(f"off: {type(error).__name__}")
+
+    def _begin(self) -> None:
+        if self._has_ended or profiler.is_in_use():
+            self.turn_off(PROGRAM)
+            return
+        if self._on_cuda and self._is_in_the_way():
+            self.wanted = False
+            return
+        self._asked = asked = host_clock()
+        self._until = FOREVER
+        session = profiler.begin(self._on_cuda)
+        self._session, self._thread, self._steps = session, get_ident(), 0
+        self._began = host_clock()
+        self._pause = self._began - asked
+
+    def _is_in_the_way(self) -> bool:
+        """Return whether the device must not be traced now, or ever."""
+        if cuda.captured:
+            self.turn_off(GRAPHS)
+        elif cuda.is_quiet() and cuda.free_memory() < MIN_FREE_MEMORY_SHARE:
+            self.status = NO_MEMORY
+        return self._has_ended or not cuda.is_quiet() or self.status == NO_MEMORY
+
+    def _is_done(self) -> bool:
+        """Return whether the wanted steps are done, on the device, too. Never waits for it."""
+        late = host_clock() - self._began >= MAX_TRACE_NS
+        if not self._on_cuda or late or self._has_ended:
+            return late or self._has_ended or self._steps >= self._steps_wanted
+        if self._steps < self._steps_wanted:
+            return False
+        if self._last is None:
+            self._last = cuda.make_event()
+            self._last.record()
+        return bool(self._last.query())
+
+    def end(self) -> None:
+        """End the trace that this thread has begun, if there is one."""
+        session = self._session
+        if session is None or get_ident() != self._thread:
+            return
+        ended = host_clock()
+        self._session = self._last = None
+        result = session.end()
+        self._until = host_clock()
+        self._pause += self._until - ended
+        self.finished = Finished(session, result, self._on_cuda, self._began, ended, self._pause)
+        self.wanted = False  # last: the background thread takes one that is neither wanted nor finished for refused
+
+    def yield_to_program(self) -> None:
+        """End all traces: the program makes a profiler of its own. In any thread.
+
+        The thread that began a trace ends it, at once or where its next step begins; others wait for that a moment.
+        """
+        self.turn_off(PROGRAM, running=True)
+        if get_ident() == self._thread:
+            self.end()
+        until = host_clock() + MAX_WAIT_NS
+        while self._session is not None and host_clock() < until:
+            time.sleep(POLL_SECONDS)
+        self._session = None  # forgotten: only its own thread may end it
+        self.wanted = False
+
+    def forget(self) -> None:
+        """Trace nothing in a forked child. A session of the parent's is not to be touched."""
+        self._session = None
+        self.turn_off("off: in a forked process")

@@ -10,7 +10,7 @@ from tests.auto.watched import Watched, watched
 
 LOOP = """
 import torch
-torch.manual_seed(0)
+torch.manual_seed(0); torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
 optimizer = torch.optim.AdamW(model.parameters())
 batches = torch.utils.data.DataLoader(torch.randn(3200, 256), batch_size=16)

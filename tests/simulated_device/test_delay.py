@@ -224,10 +224,10 @@ def test_an_error_of_the_device_ends_the_lane_alone(play: Plays) -> None:
 # What they must leave alone
 
 
-def test_without_being_asked_for_nothing_is_done(play: Plays) -> None:
+def test_where_it_is_turned_off_nothing_is_done(play: Plays) -> None:
     told, count = run(play, asked=False)
     assert count == 0 and delayed(told) == said(told) == []
-    calls = play("launch-bound", **SHORT["launch-bound"]).truth["calls"]
+    calls = play("launch-bound", **SHORT["launch-bound"], environment=OFF).truth["calls"]
     assert not {"_sleep", "mem_get_info"} & set(calls)
 
 

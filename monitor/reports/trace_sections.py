@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from monitor.model.device.trace_report import TraceReport, TraceShare
+from monitor.model.device.trace_report import TraceReport, TraceShare, figures
 from monitor.model.report import Report
 from monitor.reports.listings import Section
-from monitor.units import duration, number, plural, share
+from monitor.units import duration, number, share
 from trainhooks.protocol.limits import clean
 
 MAX_CLASSES = 6
@@ -25,15 +25,7 @@ def traced(report: Report) -> Section | None:
 
 
 def _lines(trace: TraceReport) -> list[str]:
-    steps = plural(trace.steps, "step", "steps")
-    lines = [f"{steps} from step {trace.first:,} on, of {duration(trace.seconds)}; it took {duration(trace.pause)}"]
-    if trace.busy is not None:
-        parts = [f"GPU busy {share(trace.busy)}"]
-        if trace.launches is not None:
-            parts.append(f"{number(trace.launches)} launches a step")
-        if trace.waits is not None:
-            parts.append(f"{number(trace.waits)} waits for the GPU a step")
-        lines.append(", ".join(parts))
+    lines = [", ".join(figures(trace))]
     lines.append("by class: " + _listed(trace.classes))
     if trace.idle:
         lines.append("GPU idle while the host was " + _listed(trace.idle))

@@ -150,7 +150,7 @@ def test_a_delay_is_as_long_as_the_host_takes_or_none(each: int, wanted: bool) -
     delay = Delay()
     assert not delay.due(1)
     for _ in range(20):
-        delay.learn([0, each], [0, each], Work([], 0, []))
+        delay.learn([0, each], [0, each], Work([], 0, []), device_sets_pace=False)
     assert not delay.due(4_000_000_000), "five seconds apart"
     assert not delay.due(9_000_000_000), "and a thousandth of the time"
     assert delay.due(12_000_000_000) is wanted

@@ -71,7 +71,7 @@ def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
         kernel("backward_kernel", 800, 900, 2),
         kernel("Memcpy HtoD (Pageable -> Device)", 60, 80, 3, size=4096),
     ]
-    trace = kernel_trace(recorded, MARKS, never)
+    trace = kernel_trace(recorded, MARKS)
     assert {(row[0], row[1]) for row in trace.rows} == {
         ("forward_kernel", "forward"),
         ("backward_kernel", "backward"),
@@ -84,7 +84,7 @@ def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
 
 def test_what_runs_side_by_side_is_busy_once() -> None:
     recorded = [kernel("a", 100, 200, 1), kernel("b", 150, 250, 2, stream=8)]
-    trace = kernel_trace(recorded, MARKS, never)
+    trace = kernel_trace(recorded, MARKS)
     assert trace.busy is not None and trace.kernel_seconds is not None
     assert (round(trace.busy * 1e9), round(trace.kernel_seconds * 1e9), trace.streams) == (150, 200, 2)
     assert union([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
@@ -98,7 +98,7 @@ def test_a_gap_is_by_what_the_host_did_in_most_of_it() -> None:
         call("cudaLaunchKernel", 410, 415, 3),
         kernel("c", 600, 700, 3),
     ]
-    trace = kernel_trace(recorded, MARKS, never)
+    trace = kernel_trace(recorded, MARKS)
     assert rounded(trace.idle) == [("synchronizing", "forward", 1, 200), ("python", "backward", 1, 200)]
 
 
@@ -112,7 +112,8 @@ def test_more_names_than_rows_share_one_row_a_phase() -> None:
 def test_the_interpreter_is_released_on_the_way() -> None:
     pauses: list[int] = []
     recorded = [operator("op", number, number + 1) for number in range(5 * trace_reading.PAUSE_EVENTS)]
-    operator_trace(recorded, MARKS, lambda: pauses.append(1))
+    read = list(trace_reading.in_slices(recorded, lambda: pauses.append(1)))
+    operator_trace(read, MARKS, lambda: pauses.append(1))
     assert len(pauses) >= 10
 
 

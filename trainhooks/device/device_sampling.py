@@ -226,7 +226,6 @@ class Delay:
         self._rate = CYCLES_PER_NS
         self._required: Deque[int] = deque(maxlen=MAX_STEPS_LEARNED)  # of typical steps
         self._lengths: Deque[int] = deque(maxlen=MAX_STEPS_LEARNED)  # by the device
-        self._certain: Deque[float] = deque(maxlen=MAX_STEPS_LEARNED)
         self._useful = self._void_in_row = self._tries = 0
         self._ended = False
 
@@ -262,8 +261,14 @@ class Delay:
 
     # The background thread
 
-    def learn(self, host: List[int], device: List[int], work: Work) -> None:
-        """Learn from a typical step: when each mark was made, when the device reached it (from 0), its certain work."""
+    def learn(self, host: List[int], device: List[int], work: Work, device_sets_pace: bool) -> None:
+        """Learn from a typical step.
+
+        Args:
+            host, device: when each mark was made, and when the device reached it; the device's from 0 on.
+            work: its certain work.
+            device_sets_pace: whether such steps certainly keep the device busy: a delay would show nothing.
+        """
         if self._ended or not device[-1]:
             return
         if self._tries >= MAX_TRIES:
@@ -271,11 +276,10 @@ class Delay:
             return
         self._required.append(required_delay(host, device, work))
         self._lengths.append(device[-1])
-        self._certain.append(sum(until - begin for begin, until in work.certain) / device[-1])
         if len(self._required) < MIN_STEPS_LEARNED:
             return
         wanted = int(DELAY_FACTOR * median(self._required)) + EXTRA_DELAY_NS
-        if median(self._certain) >= MAX_CERTAIN_SHARE:
+        if device_sets_pace:
             self._put_off(BUSY)
         elif wanted > MAX_DELAY_NS:
             self._put_off(LONG)

@@ -249,7 +249,7 @@ class DeviceTimes:
         event.looks = self._stack_samples_in(read.entries, names, work)
         event.gc_phases = self._pauses.by_phase(host, names, work.unreached)
         if self._delay is not None:
-            self._delay.learn(host, times, work)
+            self._delay.learn(host, times, work, self.device_sets_pace())
         return event
 
     def _delayed_step(

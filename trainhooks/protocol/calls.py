@@ -235,3 +235,20 @@ def context_activity(name: Optional[str]) -> Optional[str]:
     """Return the activity of entering `with NAME:`."""
     last = (name or "").rpartition(".")[2].lower()
     return LOCK if last.endswith(_LOCKS) else None
+
+
+# Of the CUDA runtime and driver, by a part of a call's name: the first one that is found counts.
+SYNCHRONIZING, LAUNCHING = "synchronizing", "launching"
+_CUDA_CALLS = (
+    ("Synchronize", SYNCHRONIZING),
+    ("Memcpy", "copying"),
+    ("Malloc", "allocating"),
+    ("Free", "allocating"),
+    ("Launch", LAUNCHING),
+    ("Memset", "setting memory"),
+)
+
+
+def cuda_call_activity(name: str) -> str:
+    """Return what the host does in a call of the CUDA runtime or driver."""
+    return next((activity for part, activity in _CUDA_CALLS if part in name), "calling CUDA")

@@ -13,7 +13,8 @@ from trainhooks.recording import facts
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, PlainStep, StepEvent, step_times
-from trainhooks.tracing import profiler, trace_reading
+from trainhooks.tracing import profiler
+from trainhooks.tracing.trace_reading import in_slices, kernel_trace, operator_trace
 from trainhooks.tracing.tracer import OTHER_RANK, Finished, Tracer
 
 
@@ -41,14 +42,12 @@ class TraceEvents:
 
         On a GPU only where the device sets the pace: elsewhere launches may stay slower after a trace.
         """
-        tracer, lane = self._tracer, batches.assembler.lane
-        if lane is None or self._batches is not None:
+        lane, on_cuda = batches.assembler.lane, self._device.is_on
+        if lane is None or self._batches is not None or (on_cuda and not self._device_times.device_sets_pace()):
             return
-        if self._device.is_on and not self._device_times.device_sets_pace():
-            return
-        tracer.consider(lane, self._device.is_on, self._process.steps)
-        if tracer.wanted:
-            self._batches, batches.marks = batches, []
+        if self._tracer.is_due(on_cuda, self._process.steps):
+            self._batches, batches.marks = batches, []  # before the training thread knows of it
+            self._tracer.arm(lane, on_cuda)
             self._device.watching = True
 
     def mark(self, events: List[StepEvent]) -> None:
@@ -91,13 +90,21 @@ class TraceEvents:
         """Return what a trace shows; None where no whole step lies in it (a loader that had nothing left)."""
         middles = {number: NANOSECOND * sum(times) / 2 for number, times in self._measured.items()}
         inside = [number for number, t in middles.items() if trace.began <= t <= trace.ended]
-        recorded = list(profiler.read(trace.result, trace.session))
-        make = trace_reading.kernel_trace if trace.on_cuda else trace_reading.operator_trace
-        event = make(recorded, batches.marks or [], lambda: select.select((), (), (), 0))
-        self._tracer.learn(trace, len(inside), len(recorded))
         if not inside:
+            self._tracer.learn(trace, 0, 0)
             return None
+        recorded = list(in_slices(profiler.read(trace.result, trace.session), _release))
+        self._tracer.learn(trace, len(inside), len(recorded))
+        if trace.on_cuda:
+            event = kernel_trace(recorded, batches.marks or [])
+        else:
+            event = operator_trace(recorded, batches.marks or [], _release)
         event.first, event.steps = min(inside), len(inside)
         event.seconds = (trace.ended - trace.began) / NANOSECOND
         event.pause, event.t = trace.pause / NANOSECOND, monotonic_seconds()
         return to_dict(event)
+
+
+def _release() -> None:
+    """Release the interpreter, without the timer that sleep(0) arms."""
+    select.select((), (), (), 0)

@@ -7,9 +7,10 @@ same correlation number. An operator's own time is what no operator inside it to
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from trainhooks.lane_entries import NANOSECOND
+from trainhooks.protocol.calls import cuda_call_activity
 from trainhooks.protocol.events import Trace, TraceRow
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.tracing.profiler import Recorded
@@ -19,6 +20,7 @@ MAX_SHAPES = 20  # operators whose shapes are given
 OTHERS = "others"
 PAUSE_EVENTS = 200  # read before the interpreter is released
 
+T = TypeVar("T")
 Key = Tuple[str, str]
 Mark = Tuple[int, str]  # time; what goes on from there
 
@@ -60,14 +62,15 @@ class Table:
         return rows[:MAX_ROWS] + [(OTHERS, phase, int(times), seconds) for phase, (times, seconds) in rest.items()]
 
 
-class Gap(NamedTuple):
-    """A stretch in which nothing ran on the device."""
+def in_slices(items: Iterable[T], pause: Callable[[], object]) -> Iterator[T]:
+    """Return the items, with a pause after each PAUSE_EVENTS of them, to release the interpreter."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % PAUSE_EVENTS:
+            pause()
 
-    began: int
-    ended: int
 
-
-def operator_trace(recorded: Iterable[Recorded], marks: Sequence[Mark], pause: Callable[[], object]) -> Trace:
+def operator_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], pause: Callable[[], object]) -> Trace:
     """Return the trace of operators on the host.
 
     Args:
@@ -76,39 +79,35 @@ def operator_trace(recorded: Iterable[Recorded], marks: Sequence[Mark], pause: C
         pause: called now and then, to release the interpreter.
     """
     phases, table = Phases(marks), Table()
-    shapes: Dict[str, Recorded] = {}  # the longest of each name
-    for one, own in _with_own_time(recorded, pause):
+    longest: Dict[str, Recorded] = {}  # by name
+    for one, own in _with_own_time(in_slices(sorted(recorded, key=_nesting), pause)):
         table.add(one.name, phases.at((one.began + one.ended) // 2), own)  # it may begin just before its phase
-        known = shapes.get(one.name)
+        known = longest.get(one.name)
         if known is None or one.ended - one.began > known.ended - known.began:
-            shapes[one.name] = one
+            longest[one.name] = one
     trace = Trace(producer="", seq=0, t=0.0, device="cpu", rows=table.rows())
     names = list(dict.fromkeys(row[0] for row in trace.rows))[:MAX_SHAPES]
-    trace.shapes = [(name, found) for name in names if (found := shapes_of(shapes.get(name)))]
+    trace.shapes = [(name, found) for name in names if (found := shapes_of(longest.get(name)))]
     return trace
 
 
-def _with_own_time(recorded: Iterable[Recorded], pause: Callable[[], object]) -> "Iterable[Tuple[Recorded, int]]":
-    """Return what ran on the host with its own nanoseconds, without those of what ran inside it."""
-    ordered: List[Recorded] = []
-    for number, one in enumerate(recorded, 1):
-        if not one.on_device:
-            ordered.append(one)
-        if not number % PAUSE_EVENTS:
-            pause()
-    ordered.sort(key=lambda one: (one.lane, one.began, -one.ended))
+def _nesting(one: Recorded) -> Tuple[int, int, int]:
+    """Return what sorts the operators of each thread, outer ones before those inside them."""
+    return one.lane, one.began, -one.ended
+
+
+def _with_own_time(ordered: Iterable[Recorded]) -> List[Tuple[Recorded, int]]:
+    """Return operators with their own nanoseconds, without those of what ran inside them."""
     open_: List[Tuple[Recorded, List[int]]] = []  # with the nanoseconds inside
     out: List[Tuple[Recorded, List[int]]] = []
-    for number, one in enumerate(ordered, 1):
+    for one in ordered:
         while open_ and (open_[-1][0].lane != one.lane or open_[-1][0].ended <= one.began):
             open_.pop()
-        row = (one, [0])
         if open_:
-            open_[-1][1][0] += min(one.ended, open_[-1][0].ended) - one.began
-        open_.append(row)
-        out.append(row)
-        if not number % PAUSE_EVENTS:
-            pause()
+            outer, inside = open_[-1]
+            inside[0] += min(one.ended, outer.ended) - one.began
+        open_.append((one, [0]))
+        out.append(open_[-1])
     return [(one, max(0, one.ended - one.began - inside[0])) for one, inside in out]
 
 
@@ -118,15 +117,11 @@ def shapes_of(one: Optional[Recorded]) -> str:
     return clean(" ".join("x".join(str(size) for size in shape) for shape in shapes if shape), MAX_NAME)
 
 
-def kernel_trace(recorded: Iterable[Recorded], marks: Sequence[Mark], pause: Callable[[], object]) -> Trace:
+def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark]) -> Trace:
     """Return the trace of kernels, copies and memsets, and of the calls of the CUDA runtime. Arguments as above."""
     phases, kernels, calls = Phases(marks), Table(), Table()
-    on_device: List[Recorded] = []
-    on_host: List[Recorded] = []
-    for number, one in enumerate(recorded, 1):
-        (on_device if one.on_device else on_host).append(one)
-        if not number % PAUSE_EVENTS:
-            pause()
+    on_device = [one for one in recorded if one.on_device]
+    on_host = [one for one in recorded if not one.on_device]
     launched = {one.correlation: one.began for one in on_host if one.correlation}
     sizes: Dict[Key, int] = {}
     for one in on_device:
@@ -158,25 +153,9 @@ def union(stretches: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
     return out
 
 
-# What the host does in a call of the CUDA runtime or driver, by a part of the call's name; the first that fits.
-CALLS = (
-    ("Synchronize", "synchronizing"),
-    ("Memcpy", "copying"),
-    ("Malloc", "allocating"),
-    ("Free", "allocating"),
-    ("Launch", "launching"),
-    ("Memset", "launching"),
-)
-
-
-def kind_of_call(name: str) -> str:
-    """Return what the host does in such a call."""
-    return next((kind for part, kind in CALLS if part in name), "calling CUDA")
-
-
 def _idle(busy: List[Tuple[int, int]], on_host: List[Recorded], phases: Phases) -> List[TraceRow]:
     """Return the device's gaps by what the host did in most of each (a call, or `python`), and by phase."""
-    calls = sorted((one for one in on_host), key=lambda one: one.began)
+    calls = sorted(on_host, key=lambda one: one.began)
     begins = [one.began for one in calls]
     table = Table()
     for (_, began), (ended, _) in zip(busy, busy[1:]):  # noqa: RUF007
@@ -185,7 +164,7 @@ def _idle(busy: List[Tuple[int, int]], on_host: List[Recorded], phases: Phases) 
             one = calls[place]
             shared = min(one.ended, ended) - max(one.began, began)
             if shared > 0:
-                kind = kind_of_call(one.name)
+                kind = cuda_call_activity(one.name)
                 spent[kind] = spent.get(kind, 0) + shared
         spent["python"] = max(0, ended - began - sum(spent.values()))
         table.add(max(spent, key=lambda kind: spent[kind]), phases.at(began), ended - began)

@@ -1,18 +1,20 @@
 """Decide which steps are traced, and trace them: begun and ended by the training thread, between two steps.
 
-The background thread decides (`consider`), the training thread acts (`at_boundary`), and the background thread reads
-what was recorded (`finished`). A trace costs the training thread time when it ends, so there are few: one step first,
-whose number of events says how many steps the next may hold; then one again after half an hour. What they cost is
-measured in place.
+The background thread decides (`is_due`, `arm`), the training thread acts (`at_boundary`), and the background thread
+reads what was recorded (`finished`). A trace costs the training thread time when it ends, so there are few: one step
+first, whose number of events says how many steps the next may hold; then one again after half an hour. What they cost
+is measured in place.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from threading import get_ident
 from typing import Any, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
+from trainhooks.device.device_sampling import MIN_FREE_MEMORY_SHARE, NO_MEMORY
 from trainhooks.lane_entries import NANOSECOND, Lane, host_clock
 from trainhooks.signal_errors import pass_on
 from trainhooks.tracing import is_wanted, profiler
@@ -29,8 +31,7 @@ MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace 
 POLL_SECONDS = 0.002
 MAX_VOID = 3  # traces without a whole step, after which there are no more
 SPACING_NS = 1_800 * NANOSECOND  # between two traces, once there are two
-MIN_SPACING_NS = NANOSECOND  # between the first and the second
-MIN_FREE_MEMORY_SHARE = 0.1  # of the device's memory, below which it is not traced
+MIN_SPACING_NS = NANOSECOND  # between the first and the second, and between two tries
 MAX_SHARE = 0.001  # of the time: what all traces but the first may cost
 
 WAITING = "on: no step is traced yet"
@@ -40,7 +41,6 @@ OTHER_RANK = "off: rank 0 alone is traced"
 LONG = "not now: a step takes longer than 1 s"
 PROGRAM = "off: the program uses a profiler"
 GRAPHS = "off: the program captures CUDA graphs"
-NO_MEMORY = "not now: less than 10% of the device's memory is free"
 VOID = "ended: no whole step could be traced"
 EXPENSIVE = "ended: a trace would stop the training for longer than 300 ms"
 
@@ -80,7 +80,7 @@ class Tracer:
         self._until = FOREVER
         # What the background thread knows.
         self._first: Optional[int] = None  # when the first step was seen
-        self._last_trace = 0
+        self._last_try = 0  # to trace
         self._traces = 0
         self._spent = 0  # by all traces but the first
         self._has_ended = False
@@ -95,8 +95,8 @@ class Tracer:
 
     # The background thread
 
-    def consider(self, lane: Lane, on_cuda: bool, steps: int) -> None:
-        """Let the training thread trace the next steps of this lane, if it is time to.
+    def is_due(self, on_cuda: bool, steps: int) -> bool:
+        """Return whether it is time for a trace.
 
         Args:
             on_cuda: whether the program works on a GPU: then kernels are recorded, else operators.
@@ -105,26 +105,29 @@ class Tracer:
         now = host_clock()
         if self._first is None:
             self._first = now
-        if self.wanted or self.finished is not None or not self._is_due(now, steps):
-            return
+        if self._has_ended or self.wanted or self.finished is not None or "torch" not in sys.modules:
+            return False
+        if steps < FIRST_STEP or not self._can_afford(now, now - self._first):
+            return False
         why = OFF if self._off else profiler.why_not(on_cuda)
         if why is not None:
             self.turn_off(why)
         elif (now - self._first) / steps > MAX_STEP_NS:
             self.status = LONG
         else:
-            self._lane, self._on_cuda, self._steps_wanted = lane, on_cuda, self._steps_next
-            self.status, self.wanted = self.status or WAITING, True
+            return True
+        return False
 
-    def _is_due(self, now: int, steps: int) -> bool:
-        if self._has_ended or steps < FIRST_STEP:
-            return False
-        assert self._first is not None
-        if not self._traces:
-            return now - self._last_trace >= MIN_SPACING_NS
+    def _can_afford(self, now: int, elapsed: int) -> bool:
+        """Return whether the last trace or try is long enough ago for what the next one costs."""
         spacing = SPACING_NS if self._traces > 1 else MIN_SPACING_NS
         expected = self._spent + self._steps_next * self._step_pause
-        return now - self._last_trace >= spacing and expected <= MAX_SHARE * (now - self._first)
+        return now - self._last_try >= spacing and (not self._traces or expected <= MAX_SHARE * elapsed)
+
+    def arm(self, lane: Lane, on_cuda: bool) -> None:
+        """Let the training thread trace the next steps of this lane."""
+        self._lane, self._on_cuda, self._steps_wanted = lane, on_cuda, self._steps_next
+        self.status, self.wanted = self.status or WAITING, True
 
     def turn_off(self, why: str, running: bool = False) -> None:
         """Begin no trace from here on; let one that is `running` be ended by its thread."""
@@ -138,7 +141,7 @@ class Tracer:
             steps: that lie in it as a whole.
             events: that it recorded.
         """
-        self._last_trace = host_clock()
+        self._last_try = host_clock()
         if self._traces:
             self._spent += trace.pause
         if not steps:
@@ -166,33 +169,35 @@ class Tracer:
             elif get_ident() == self._thread:
                 self._steps += 1
                 if self._is_done():
-                    self.end()
-        except Exception as error:  # an odd torch: the training must not see it, unless its signal handler raised it
-            pass_on(error)
-            self._session = None
-            self.turn_off(f"off: {type(error).__name__}")
+                    self._end(self._session)
+        except Exception as error:
+            self._fail(error)
 
     def _begin(self) -> None:
+        self._last_try = host_clock()
         if self._has_ended or profiler.is_in_use():
             self.turn_off(PROGRAM)
             return
         if self._on_cuda and self._is_in_the_way():
             self.wanted = False
             return
-        self._asked = asked = host_clock()
-        self._until = FOREVER
+        self._asked, self._until = self._last_try, FOREVER
         session = profiler.begin(self._on_cuda)
         self._session, self._thread, self._steps = session, get_ident(), 0
         self._began = host_clock()
-        self._pause = self._began - asked
+        self._pause = self._began - self._asked
 
     def _is_in_the_way(self) -> bool:
         """Return whether the device must not be traced now, or ever."""
         if cuda.captured:
             self.turn_off(GRAPHS)
-        elif cuda.is_quiet() and cuda.free_memory() < MIN_FREE_MEMORY_SHARE:
+            return True
+        if not cuda.is_quiet():
+            return True
+        if cuda.free_memory() < MIN_FREE_MEMORY_SHARE:
             self.status = NO_MEMORY
-        return self._has_ended or not cuda.is_quiet() or self.status == NO_MEMORY
+            return True
+        return False
 
     def _is_done(self) -> bool:
         """Return whether the wanted steps are done, on the device, too. Never waits for it."""
@@ -208,16 +213,29 @@ class Tracer:
 
     def end(self) -> None:
         """End the trace that this thread has begun, if there is one."""
-        session = self._session
-        if session is None or get_ident() != self._thread:
+        if self._session is None or get_ident() != self._thread:
             return
+        try:
+            self._end(self._session)
+        except Exception as error:
+            self._fail(error)
+
+    def _end(self, session: Session) -> None:
         ended = host_clock()
-        self._session = self._last = None
         result = session.end()
         self._until = host_clock()
         self._pause += self._until - ended
         self.finished = Finished(session, result, self._on_cuda, self._began, ended, self._pause)
-        self.wanted = False  # last: the background thread takes one that is neither wanted nor finished for refused
+        # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
+        # wanted nor finished for refused.
+        self._session = self._last = None
+        self.wanted = False
+
+    def _fail(self, error: Exception) -> None:
+        """Trace no more: an odd torch. The training must not see it, unless its signal handler raised it."""
+        pass_on(error)
+        self._session = None
+        self.turn_off(f"off: {type(error).__name__}")
 
     def yield_to_program(self) -> None:
         """End all traces: the program makes a profiler of its own. In any thread.

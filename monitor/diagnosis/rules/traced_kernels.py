@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.diagnosis.rules.kernels import MAX_TENSOR_ACTIVE
 from monitor.model.device.kernel_classes import CONVOLUTION, MATRIX
 from monitor.model.report import Finding
 from monitor.units import duration, plural, share
@@ -12,7 +13,7 @@ MIN_KERNEL_SHARE = 0.30  # of the time in which kernels ran, by one kernel in on
 MIN_LOUD_SHARE = 0.50  # likewise: more than all other kernels together
 MIN_BUSY_SHARE = 0.70  # of the traced steps: with less, removing idle time comes first
 # Dense work keeps tensor cores active a tenth of the time or more, other work the memory half of it or more.
-MAX_TENSOR_SHARE, MAX_MEMORY_SHARE = 0.05, 0.20
+MAX_MEMORY_ACTIVE = 0.20
 NO_WORK = ("copy", "memset", "communication")  # classes of rows that are no kernels of the model's
 ADVICE = {
     CONVOLUTION: "Try another algorithm for this convolution: torch.backends.cudnn.benchmark = True, channels_last,"
@@ -28,7 +29,7 @@ def slow_kernel(evidence: Evidence) -> Finding | None:
     if device is None or trace is None or not trace.kernels or (trace.busy or 0.0) < MIN_BUSY_SHARE:
         return None
     tensor, memory, top = device.tensor_active, device.memory_active, trace.kernels[0]
-    if tensor is None or memory is None or tensor > MAX_TENSOR_SHARE or memory > MAX_MEMORY_SHARE:
+    if tensor is None or memory is None or tensor > MAX_TENSOR_ACTIVE or memory > MAX_MEMORY_ACTIVE:
         return None
     if top.share < MIN_KERNEL_SHARE or top.kind.startswith((*NO_WORK, MATRIX)):
         return None

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from monitor.model.device.kernel_classes import class_of
+from monitor.units import duration, number, plural, share
+from trainhooks.protocol.calls import LAUNCHING, SYNCHRONIZING, cuda_call_activity
 from trainhooks.protocol.events import Trace, TraceRow
 
 MAX_KERNELS = 10  # that the report names
-WAITS = "Synchronize"  # a part of the names of calls in which the host waits for the device
-LAUNCHES = ("LaunchKernel", "GraphLaunch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TraceReport:
     classes: list[TraceShare] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     busy: float | None = None  # share of the steps' time; None: not of a device
-    overlap: float | None = None  # share of busy time in which more than one thing ran
+    overlap: float | None = None  # what ran beside something else, as a share of busy time
     idle: list[TraceShare] = field(default_factory=list)  # by what the host did
     launches: float | None = None  # a step
     waits: float | None = None  # calls a step in which the host waits for the device
@@ -59,9 +59,9 @@ class TraceReport:
 
 def trace_report(trace: Trace) -> TraceReport:
     """Return what a trace shows."""
-    steps, total = max(1, trace.steps), sum(row[3] for row in trace.rows)
+    steps, total = trace.steps, sum(row[3] for row in trace.rows)
     shapes = dict(trace.shapes)
-    report = TraceReport(
+    return TraceReport(
         how="traced",
         device=trace.device,
         first=trace.first,
@@ -85,11 +85,22 @@ def trace_report(trace: Trace) -> TraceReport:
         busy=None if trace.busy is None or not trace.seconds else min(1.0, trace.busy / trace.seconds),
         overlap=_overlap(trace),
         idle=_shares(((row[0], row) for row in trace.idle), steps, trace.seconds),
-        launches=_calls(trace, LAUNCHES),
-        waits=_calls(trace, (WAITS,)),
+        launches=_calls(trace, LAUNCHING),
+        waits=_calls(trace, SYNCHRONIZING),
         streams=trace.streams,
     )
-    return report
+
+
+def figures(trace: TraceReport) -> list[str]:
+    """Return what a trace shows as a whole: its steps first."""
+    parts = [f"{plural(trace.steps, 'step', 'steps')} from step {trace.first:,} on, of {duration(trace.seconds)}"]
+    if trace.busy is not None:
+        parts.append(f"GPU busy {share(trace.busy)}")
+    if trace.launches is not None:
+        parts.append(f"{number(trace.launches)} launches a step")
+    if trace.waits is not None:
+        parts.append(f"{number(trace.waits)} waits for the GPU a step")
+    return [*parts, f"the trace took {duration(trace.pause)}"]
 
 
 def _shares(rows: Iterable[tuple[str, TraceRow]], steps: int, total: float) -> list[TraceShare]:
@@ -111,8 +122,7 @@ def _overlap(trace: Trace) -> float | None:
     return max(0.0, trace.kernel_seconds / trace.busy - 1.0)
 
 
-def _calls(trace: Trace, parts: tuple[str, ...]) -> float | None:
+def _calls(trace: Trace, activity: str) -> float | None:
     if trace.device != "cuda":
         return None
-    found = sum(count for name, _, count, _ in trace.calls if any(part in name for part in parts))
-    return found / max(1, trace.steps)
+    return sum(count for name, _, count, _ in trace.calls if cuda_call_activity(name) == activity) / trace.steps

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from monitor import units
-from monitor.model.device.trace_report import Kernel, TraceReport, TraceShare
+from monitor.model.device.trace_report import Kernel, TraceReport, TraceShare, figures
 from monitor.model.view import View
-from monitor.tui.drawing.rows import Row, column, wrap
+from monitor.tui.drawing.rows import Row, bar, column, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.page import Body, screen
 
@@ -44,22 +44,15 @@ class Trace(Body):
 
 
 def _head(trace: TraceReport, width: int) -> list[Row]:
-    steps = units.plural(trace.steps, "step", "steps")
-    head = f" {steps} from step {trace.first:,} on, of {units.duration(trace.seconds)}"
-    parts = [f"the trace took {units.duration(trace.pause)}"]
-    if trace.busy is not None:
-        parts.insert(0, f"GPU busy {units.share(trace.busy)}")
-    if trace.launches is not None:
-        parts.append(f"{units.number(trace.launches)} launches a step")
-    return wrap([(head, "text bold"), (", " + ", ".join(parts), "text")], width - 1, 1)
+    steps, *rest = figures(trace)
+    return wrap([(f" {steps}", "text bold"), (", " + ", ".join(rest), "text")], width - 1, 1)
 
 
 def _classes(shares: list[TraceShare], width: int) -> list[Row]:
     out: list[Row] = []
     room = max(0, min(BAR, width - CLASS - SHARE - TIME - 6))
     for row in shares:
-        filled = round(row.share * room)
-        line: Row = [(" " + column(row.name, CLASS), "text"), ("█" * filled, "accent"), (" " * (room - filled), "text")]
+        line: Row = [(" " + column(row.name, CLASS), "text"), (column(bar(row.share, room), room), "accent")]
         line.append((column(units.share(row.share), SHARE, right=True), "text bold"))
         out.append([*line, (column(units.duration(row.seconds), TIME, right=True), "text")])
     return out

@@ -5,12 +5,11 @@ from __future__ import annotations
 from monitor import units
 from monitor.model.device.trace_report import Kernel, TraceReport, TraceShare, figures
 from monitor.model.view import View
-from monitor.tui.drawing.rows import Row, bar, column, wrap
+from monitor.tui.drawing.rows import Row, bar, column, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.page import Body, screen
 
 BAR = 24  # cells
-CLASS = 30
 PHASE, SHARE, TIME, CALLS = 14, 6, 9, 8
 
 
@@ -50,16 +49,18 @@ def _head(trace: TraceReport, width: int) -> list[Row]:
 
 def _classes(shares: list[TraceShare], width: int) -> list[Row]:
     out: list[Row] = []
-    room = max(0, min(BAR, width - CLASS - SHARE - TIME - 6))
+    names = max((text_width(row.name) for row in shares), default=0)
+    room = max(0, min(BAR, width - names - SHARE - TIME - 3))
     for row in shares:
-        line: Row = [(" " + column(row.name, CLASS), "text"), (column(bar(row.share, room), room), "accent")]
+        line: Row = [(" " + column(row.name, names) + " ", "text"), (column(bar(row.share, room), room), "accent")]
         line.append((column(units.share(row.share), SHARE, right=True), "text bold"))
         out.append([*line, (column(units.duration(row.seconds), TIME, right=True), "text")])
     return out
 
 
 def _kernels(trace: TraceReport, width: int) -> list[Row]:
-    room = max(12, width - PHASE - SHARE - TIME - CALLS - 3)
+    longest = max((text_width(_name(row)) for row in trace.kernels), default=0)
+    room = max(12, min(longest, width - PHASE - SHARE - TIME - CALLS - 3))
     what = "kernel" if trace.device == "cuda" else "operator"
     head = [(" " + column(what, room) + " " + column("phase", PHASE), "muted")]
     head += [
@@ -70,10 +71,13 @@ def _kernels(trace: TraceReport, width: int) -> list[Row]:
 
 
 def _kernel(row: Kernel, room: int) -> Row:
-    name = f"{row.name}  {row.shapes}" if row.shapes else row.name
     return [
-        (" " + column(name, room) + " " + column(row.phase, PHASE), "text"),
+        (" " + column(_name(row), room) + " " + column(row.phase, PHASE), "text"),
         (column(units.share(row.share), SHARE, right=True), "text bold"),
         (column(units.duration(row.seconds), TIME, right=True), "text"),
         (column(units.number(row.count), CALLS, right=True), "text"),
     ]
+
+
+def _name(row: Kernel) -> str:
+    return f"{row.name}  {row.shapes}" if row.shapes else row.name

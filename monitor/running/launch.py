@@ -107,7 +107,7 @@ def _prepared(
     plan = supervise.Plan(
         run=run,
         command=words,
-        environment={PROFILER_LOG: SILENT, **os.environ, **_measurements(options)},
+        environment={**PROFILER, **os.environ, **_measurements(options)},
         separate_streams=not one_stream and unrecorded is None,
         unrecorded=unrecorded,
         read_live=options.dashboard or os.isatty(1),
@@ -143,9 +143,9 @@ def _new_run(words: list[str], options: Options) -> Path:
     )
 
 
-# What torch's profiler prints on stderr, and from which level on nothing. It traces a few steps. A value of the user's
-# own stays.
-PROFILER_LOG, SILENT = "KINETO_LOG_LEVEL", "6"
+# For torch's profiler, which traces a few steps: it prints nothing, and leaves nothing in CUDA. Values of the user's own
+# stay.
+PROFILER = {"KINETO_LOG_LEVEL": "6", "TEARDOWN_CUPTI": "1"}
 
 
 def _measurements(options: Options) -> dict[str, str]:

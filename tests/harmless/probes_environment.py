@@ -11,7 +11,7 @@ _limit = partial(python, "limits")
 _variable = partial(python, "environment")
 _file = partial(python, "files")
 
-OURS = "{'KINETO_LOG_LEVEL', 'PYTHONPATH', 'TRAINMON_RUN', '_'}"
+OURS = "{'KINETO_LOG_LEVEL', 'PYTHONPATH', 'TEARDOWN_CUPTI', 'TRAINMON_RUN', '_'}"
 VARIABLES = f"import os; print(sorted((k, v) for k, v in os.environb.items() if os.fsdecode(k) not in {OURS}))"
 
 PROBES = (

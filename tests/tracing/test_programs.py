@@ -84,8 +84,9 @@ def test_where_it_could_be_in_the_way_nothing_is_traced(tmp_path: Path, env: dic
 
 
 def test_a_value_of_the_users_stays(tmp_path: Path) -> None:
-    told = run(tmp_path, before="import os; print(os.environ['KINETO_LOG_LEVEL'])", env={"KINETO_LOG_LEVEL": "3"})
-    assert told.out.startswith("3\n")
+    before = "import os; print(os.environ['KINETO_LOG_LEVEL'], os.environ['TEARDOWN_CUPTI'])"
+    told = run(tmp_path, before=before, env={"KINETO_LOG_LEVEL": "3", "TEARDOWN_CUPTI": "0"})
+    assert told.out.startswith("3 0\n")
 
 
 SCHEDULED = """

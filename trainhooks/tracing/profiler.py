@@ -15,7 +15,10 @@ from trainhooks.lane_entries import host_clock
 
 LOG_VARIABLE = "KINETO_LOG_LEVEL"
 SILENT = 6  # from this level on kineto prints nothing; at 5 it prints errors
-MIN_CUDA = (12, 6)  # of the runtime: before, sessions beside CUDA graphs crashed or hung
+# With 1, CUDA's tracing interface is detached once a session has ended. Without, it stays, and launches stay slower: of
+# a loop of small kernels by a third (docs/decisions/021-traced-steps.md).
+DETACH_VARIABLE = "TEARDOWN_CUPTI"
+MIN_CUDA = (12, 6)  # of the runtime: before, sessions beside CUDA graphs, and detaching, crashed or hung
 CLOCK_READINGS = 5
 # Set by whoever records the process already, or wants to.
 OTHER_PROFILERS = ("KINETO_USE_DAEMON", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
@@ -23,6 +26,7 @@ OTHER_PROFILERS = ("KINETO_USE_DAEMON", "CUDA_INJECTION64_PATH", "NVTX_INJECTION
 PRINTS = "off: KINETO_LOG_LEVEL=6 is not set, and torch's profiler would print"
 OTHER = "off: another profiler is there"
 MISSING = "off: this torch has no profiler"
+STAYS = "off: TEARDOWN_CUPTI=1 is not set, and launches would stay slower"
 OLD_CUDA = "off: the CUDA runtime is older than 12.6"
 
 
@@ -66,6 +70,8 @@ def why_not(on_cuda: bool) -> Optional[str]:
         return MISSING
     if on_cuda and _cuda_version(torch) < MIN_CUDA:
         return OLD_CUDA
+    if on_cuda and os.environ.get(DETACH_VARIABLE) != "1":
+        return STAYS
     return None
 
 

@@ -18,6 +18,7 @@ from trainhooks.tracing.profiler import Recorded
 MAX_ROWS = 200  # of a table; what is left shares a last row
 MAX_SHAPES = 20  # operators whose shapes are given
 OTHERS = "others"
+NAME_PARTS = ("void ", "at::native::", "(anonymous namespace)::", "at_cuda_detail::", "std::")
 PAUSE_EVENTS = 200  # read before the interpreter is released
 
 T = TypeVar("T")
@@ -126,9 +127,10 @@ def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark]) -> Trace:
     sizes: Dict[Key, int] = {}
     for one in on_device:
         phase = phases.at(launched.get(one.correlation, one.began))
-        kernels.add(one.name, phase, one.ended - one.began)
+        name = kernel_name(one.name)
+        kernels.add(name, phase, one.ended - one.began)
         if one.bytes > 0:
-            key = (clean(one.name, MAX_NAME), phase)
+            key = (clean(name, MAX_NAME), phase)
             sizes[key] = sizes.get(key, 0) + one.bytes
     for one in on_host:
         calls.add(one.name, phases.at(one.began), one.ended - one.began)
@@ -140,6 +142,13 @@ def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark]) -> Trace:
     trace.streams = len({one.lane for one in on_device})
     trace.bytes = [(name, phase, size) for (name, phase), size in sizes.items()][:MAX_ROWS]
     return trace
+
+
+def kernel_name(name: str) -> str:
+    """Return a kernel's name without what says nothing of it, so that what does is within the first characters."""
+    for part in NAME_PARTS:
+        name = name.replace(part, "")
+    return name
 
 
 def union(stretches: List[Tuple[int, int]]) -> List[Tuple[int, int]]:

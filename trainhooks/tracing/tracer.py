@@ -28,6 +28,7 @@ MAX_EVENTS = 10_000
 MAX_PAUSE_NS = 300_000_000  # that a trace may stop the training thread for, by what the one before took
 FOREVER = 1 << 62  # the end of a trace that has not ended
 MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace in another thread to end
+MAX_DETACH_NS = 100_000_000  # after the end of a trace, until the device can be traced by somebody else
 POLL_SECONDS = 0.002
 MAX_VOID = 3  # traces without a whole step, after which there are no more
 SPACING_NS = 1_800 * NANOSECOND  # between two traces, once there are two
@@ -250,6 +251,23 @@ class Tracer:
             time.sleep(POLL_SECONDS)
         self._session = None  # forgotten: only its own thread may end it
         self.wanted = False
+        if self._on_cuda:
+            self._let_detach()
+
+    def _let_detach(self) -> None:
+        """Let a trace that has just ended be detached from CUDA, which a call of CUDA does.
+
+        A session that begins before sees no kernels.
+        """
+        try:
+            until = min(self._until, host_clock()) + MAX_DETACH_NS
+            while host_clock() < until and cuda.is_quiet():
+                event = cuda.make_event()
+                event.record()
+                event.query()
+                time.sleep(POLL_SECONDS)
+        except Exception as error:
+            pass_on(error)
 
     def forget(self) -> None:
         """Trace nothing in a forked child. A session of the parent's is not to be touched."""

@@ -71,7 +71,7 @@ def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
         kernel("backward_kernel", 800, 900, 2),
         kernel("Memcpy HtoD (Pageable -> Device)", 60, 80, 3, size=4096),
     ]
-    trace = kernel_trace(recorded, MARKS)
+    trace = kernel_trace(recorded, MARKS, 1000)
     assert {(row[0], row[1]) for row in trace.rows} == {
         ("forward_kernel", "forward"),
         ("backward_kernel", "backward"),
@@ -83,8 +83,9 @@ def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
 
 
 def test_what_runs_side_by_side_is_busy_once() -> None:
-    recorded = [kernel("a", 100, 200, 1), kernel("b", 150, 250, 2, stream=8)]
-    trace = kernel_trace(recorded, MARKS)
+    launches = [call("cudaLaunchKernel", 90, 95, number) for number in (1, 2)]
+    recorded = [*launches, kernel("a", 100, 200, 1), kernel("b", 150, 250, 2, stream=8)]
+    trace = kernel_trace(recorded, MARKS, 1000)
     assert trace.busy is not None and trace.kernel_seconds is not None
     assert (round(trace.busy * 1e9), round(trace.kernel_seconds * 1e9), trace.streams) == (150, 200, 2)
     assert union([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
@@ -92,14 +93,35 @@ def test_what_runs_side_by_side_is_busy_once() -> None:
 
 def test_a_gap_is_by_what_the_host_did_in_most_of_it() -> None:
     recorded = [
+        call("cudaLaunchKernel", 0, 5, 1),
         kernel("a", 0, 100, 1),
         call("cudaStreamSynchronize", 90, 290),
+        call("cudaLaunchKernel", 290, 295, 2),
         kernel("b", 300, 400, 2),
         call("cudaLaunchKernel", 410, 415, 3),
         kernel("c", 600, 700, 3),
     ]
-    trace = kernel_trace(recorded, MARKS)
+    trace = kernel_trace(recorded, MARKS, 1000)
     assert rounded(trace.idle) == [("synchronizing", "forward", 1, 200), ("python", "backward", 1, 200)]
+
+
+def test_only_what_was_launched_in_whole_steps_counts() -> None:
+    """The device is behind: it still runs what came before, and what came after is cut off."""
+    recorded = [
+        kernel("before", 0, 400, 9),
+        call("cudaLaunchKernel", 110, 120, 1),
+        kernel("inside", 400, 700, 1),
+        call("cudaLaunchKernel", 650, 660, 2),
+        kernel("after", 700, 720, 2),
+    ]
+    trace = kernel_trace(recorded, MARKS, 600)
+    assert rounded(trace.rows) == [("inside", "forward", 1, 300)]
+    assert [row[:3] for row in trace.calls] == [("cudaLaunchKernel", "forward", 1)]
+
+
+def test_a_kernels_name_begins_with_what_it_does() -> None:
+    long = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>(int)"
+    assert trace_reading.kernel_name(long) == "vectorized_layer_norm_kernel<c10::BFloat16, float>(int)"
 
 
 def test_more_names_than_rows_share_one_row_a_phase() -> None:

@@ -89,18 +89,18 @@ class TraceEvents:
     def _event(self, trace: Finished, batches: BatchAssembler) -> Optional[Mapping]:
         """Return what a trace shows; None where no whole step lies in it (a loader that had nothing left)."""
         middles = {number: NANOSECOND * sum(times) / 2 for number, times in self._measured.items()}
-        inside = [number for number, t in middles.items() if trace.began <= t <= trace.ended]
+        inside = [number for number, t in middles.items() if trace.began <= t <= trace.until]
         if not inside:
             self._tracer.learn(trace, 0, 0)
             return None
         recorded = list(in_slices(profiler.read(trace.result, trace.session), _release))
         self._tracer.learn(trace, len(inside), len(recorded))
         if trace.on_cuda:
-            event = kernel_trace(recorded, batches.marks or [])
+            event = kernel_trace(recorded, batches.marks or [], trace.until)
         else:
             event = operator_trace(recorded, batches.marks or [], _release)
         event.first, event.steps = min(inside), len(inside)
-        event.seconds = (trace.ended - trace.began) / NANOSECOND
+        event.seconds, event.left_out = (trace.until - trace.began) / NANOSECOND, trace.left_out
         event.pause, event.t = trace.pause / NANOSECOND, monotonic_seconds()
         return to_dict(event)
 

@@ -118,15 +118,20 @@ def shapes_of(one: Optional[Recorded]) -> str:
     return clean(" ".join("x".join(str(size) for size in shape) for shape in shapes if shape), MAX_NAME)
 
 
-def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark]) -> Trace:
-    """Return the trace of kernels, copies and memsets, and of the calls of the CUDA runtime. Arguments as above."""
+def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], until: int) -> Trace:
+    """Return the trace of kernels, copies and memsets, and of the calls of the CUDA runtime. Arguments as above.
+
+    Args:
+        until: by the host's clock. Of later steps some kernels are missing, and of earlier ones the launches: both are
+            left out.
+    """
     phases, kernels, calls = Phases(marks), Table(), Table()
-    on_device = [one for one in recorded if one.on_device]
-    on_host = [one for one in recorded if not one.on_device]
+    on_host = [one for one in recorded if not one.on_device and one.began <= until]
     launched = {one.correlation: one.began for one in on_host if one.correlation}
+    on_device = [one for one in recorded if one.on_device and one.correlation in launched]
     sizes: Dict[Key, int] = {}
     for one in on_device:
-        phase = phases.at(launched.get(one.correlation, one.began))
+        phase = phases.at(launched[one.correlation])
         name = kernel_name(one.name)
         kernels.add(name, phase, one.ended - one.began)
         if one.bytes > 0:

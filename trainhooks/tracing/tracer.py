@@ -42,6 +42,7 @@ OTHER_RANK = "off: rank 0 alone is traced"
 LONG = "not now: a step takes longer than 1 s"
 PROGRAM = "off: the program uses a profiler"
 GRAPHS = "off: the program captures CUDA graphs"
+LATE = "ended before the GPU had done all of its work"
 VOID = "ended: no whole step could be traced"
 EXPENSIVE = "ended: a trace would stop the training for longer than 300 ms"
 
@@ -53,8 +54,10 @@ class Finished(NamedTuple):
     result: Any
     on_cuda: bool
     began: int
+    until: int  # what was launched until then is recorded as a whole
     ended: int
     pause: int  # that the training thread stood still for
+    left_out: Optional[str] = None
 
 
 class Tracer:
@@ -78,6 +81,7 @@ class Tracer:
         self._thread = 0  # that began it
         self._last: Any = None  # the event at the end of the last wanted step
         self._asked = self._began = self._steps = self._pause = 0
+        self._complete: Optional[int] = None  # when the last wanted step had ended
         self._until = FOREVER
         # What the background thread knows.
         self._first: Optional[int] = None  # when the first step was seen
@@ -184,7 +188,7 @@ class Tracer:
             return
         self._asked, self._until = self._last_try, FOREVER
         session = profiler.begin(self._on_cuda)
-        self._session, self._thread, self._steps = session, get_ident(), 0
+        self._session, self._thread, self._steps, self._complete = session, get_ident(), 0, None
         self._began = host_clock()
         self._pause = self._began - self._asked
 
@@ -202,15 +206,16 @@ class Tracer:
 
     def _is_done(self) -> bool:
         """Return whether the wanted steps are done, on the device, too. Never waits for it."""
-        late = host_clock() - self._began >= MAX_TRACE_NS
-        if not self._on_cuda or late or self._has_ended:
-            return late or self._has_ended or self._steps >= self._steps_wanted
-        if self._steps < self._steps_wanted:
-            return False
-        if self._last is None:
-            self._last = cuda.make_event()
-            self._last.record()
-        return bool(self._last.query())
+        now = host_clock()
+        late = self._has_ended or now - self._began >= MAX_TRACE_NS
+        if self._complete is None and self._steps >= self._steps_wanted:
+            self._complete = now
+            if self._on_cuda:
+                self._last = cuda.make_event()
+                self._last.record()
+        if late or self._complete is None:
+            return late
+        return not self._on_cuda or bool(self._last.query())
 
     def end(self) -> None:
         """End the trace that this thread has begun, if there is one."""
@@ -226,7 +231,10 @@ class Tracer:
         result = session.end()
         self._until = host_clock()
         self._pause += self._until - ended
-        self.finished = Finished(session, result, self._on_cuda, self._began, ended, self._pause)
+        is_whole = not self._on_cuda or (self._last is not None and self._last.query())
+        left_out = None if is_whole else LATE
+        until = ended if self._complete is None else self._complete
+        self.finished = Finished(session, result, self._on_cuda, self._began, until, ended, self._pause, left_out)
         # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
         # wanted nor finished for refused.
         self._session = self._last = None

@@ -86,7 +86,7 @@ class BackgroundWriter:
         self._dropped = 0
         self._device = device
         self._device_times = DeviceTimes(self._process, device)
-        self._trace_events = TraceEvents(self._process, device, self._device_times)
+        self._trace_events = TraceEvents(self._process, device)
         self._late_wakes = LateWakes(WAKE_SECONDS)
         self._devices = Devices()
         self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last

@@ -6,7 +6,6 @@ import select
 from typing import Dict, List, Optional, Tuple
 
 from trainhooks.device.device_lane import DeviceLane
-from trainhooks.device.device_times import DeviceTimes
 from trainhooks.lane_entries import NANOSECOND, monotonic_seconds
 from trainhooks.protocol.encoding import to_dict
 from trainhooks.recording import facts
@@ -24,12 +23,10 @@ class TraceEvents:
     Args:
         process: the state shared by the process's lanes.
         device: the lane of the device, which tells the tracer where steps begin.
-        device_times: what is known of its work.
     """
 
-    def __init__(self, process: ProcessState, device: DeviceLane, device_times: DeviceTimes) -> None:
+    def __init__(self, process: ProcessState, device: DeviceLane) -> None:
         self._process = process
-        self._device_times = device_times
         self._device = device
         self._tracer: Tracer = device.tracer
         self._batches: Optional[BatchAssembler] = None  # of the lane that is traced
@@ -38,12 +35,9 @@ class TraceEvents:
             self._tracer.turn_off(OTHER_RANK)
 
     def consider(self, batches: BatchAssembler) -> None:
-        """Let steps of this lane be traced if it is time to.
-
-        On a GPU only where the device sets the pace: elsewhere launches may stay slower after a trace.
-        """
+        """Let steps of this lane be traced if it is time to."""
         lane, on_cuda = batches.assembler.lane, self._device.is_on
-        if lane is None or self._batches is not None or (on_cuda and not self._device_times.device_sets_pace()):
+        if lane is None or self._batches is not None:
             return
         if self._tracer.is_due(on_cuda, self._process.steps):
             self._batches, batches.marks = batches, []  # before the training thread knows of it

@@ -299,6 +299,9 @@ class Finding:
     evidence: list[str] = field(default_factory=list)
     advice: str = ""
     lost_fraction: float | None = None  # share of wall time that fixing it can gain at most
+    # Likewise, what fixing it gains probably, and at least; None: only the bound is known.
+    likely_fraction: float | None = None
+    least_fraction: float | None = None
     once_fraction: float = 0.0  # the part of it that follows the last step: fixing it makes no step faster
     steps: list[int] = field(default_factory=list)
     culprit: str | None = None  # the phase that it points at

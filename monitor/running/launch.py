@@ -143,8 +143,8 @@ def _new_run(words: list[str], options: Options) -> Path:
     )
 
 
-# For torch's profiler, which traces a few steps: it prints nothing, and leaves nothing in CUDA. Values of the user's own
-# stay.
+# For torch's profiler, which traces a few steps: it prints nothing, and leaves nothing in CUDA. A value of the user's
+# stays.
 PROFILER = {"KINETO_LOG_LEVEL": "6", "TEARDOWN_CUPTI": "1"}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis import hardware
+from monitor.diagnosis import hardware, traced
 from monitor.diagnosis.rule import COMPUTING, MIN_STACK_SAMPLES, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import input_bound
 from monitor.gpu_lines import AMD
 from monitor.model.device.device_report import Device
+from monitor.model.device.trace_report import TraceReport
 from monitor.model.report import Finding
 from monitor.model.steps.sampled_calls import alternating, calls_seen
 from monitor.step_blocks import OTHER
@@ -24,11 +25,18 @@ LAUNCH_SECONDS, MIN_LAUNCHES_SHARE = 50e-6, 0.3
 MIN_LAUNCH_SHARE = 0.5
 
 
+# Between two kernels of a CUDA graph; the fix replaces launches by that.
+GRAPH_GAP = 1e-6  # seconds
+MAX_GRAPH_GAP = 2e-6
+AFTER_CAUSES = 20  # a priority: what makes launches needless comes first, as recomputation does
+
+
 # Time in no phase that launches kernels is not reported twice; where something else explains the late launches, that
 # says nothing of the time in no phase.
 @rule(
     "launch-bound",
     Family.GPU,
+    priority=AFTER_CAUSES,
     suppresses=("gpu-starved", Suppress(("unaccounted-time",), same_culprit=True, if_shown=True)),
     idle_time=True,
 )
@@ -45,9 +53,17 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     lines = [*_idle_lines(device), f"host spends {share(launching)} of its time in phases that launch kernels"]
     launches = evidence.facts.ops.launches
-    if launches:
+    trace = traced.kernel_trace(evidence)
+    if trace is not None and trace.launches:
+        most = max(trace.classes, key=lambda row: row.count)
+        lines.append(
+            f"{trace.launches:,.0f} launches a step, {share(most.count / trace.launches)} of them {most.name};"
+            f" {traced.how(trace)}"
+        )
+    elif launches:
         lines.append(f"about {launches:,} kernels per forward pass")
     lines += evidence.places(*LAUNCHING) or evidence.places(OTHER)
+    likely, least = (_without_launches(evidence, trace, gap) for gap in (GRAPH_GAP, MAX_GRAPH_GAP))
     return Finding(
         code="launch-bound",
         severity="warning" if active is not None and small_batch(evidence) is None else "info",
@@ -57,8 +73,21 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         advice='Use torch.compile(model, mode="reduce-overhead") or a CUDA graph to launch a step at once, and fused or'
         " foreach optimizers; a larger batch gives each kernel more work.",
         lost_fraction=evidence.loop_share * (evidence.max_idle or 0.0) if active is not None else None,
+        likely_fraction=likely,
+        least_fraction=least,
         culprit=OTHER if _model_call_share(evidence, OTHER) else None,
     )
+
+
+def _without_launches(evidence: Evidence, trace: TraceReport | None, gap: float) -> float | None:
+    """Return the share of wall time that goes where kernels follow each other after so many seconds.
+
+    None where their number or their time is not known.
+    """
+    seconds, idle = evidence.step_seconds, evidence.max_idle
+    if trace is None or trace.launches is None or not seconds or idle is None:
+        return None
+    return max(0.0, idle - trace.launches * gap / seconds) * evidence.loop_share
 
 
 def _launch_share(evidence: Evidence, phase: str) -> float:
@@ -333,5 +362,5 @@ def gpu_starved(evidence: Evidence) -> Finding | None:
         evidence=[*lines, *evidence.places(OTHER)],
         advice="Check what the program does on the CPU meanwhile. Fetch no values in the inner loop (.item(), .cpu(),"
         " print(loss)). A larger batch gives each kernel more work.",
-        lost_fraction=1 - used,
+        lost_fraction=(1 - used) * evidence.loop_share,
     )

@@ -124,7 +124,9 @@ MIN_WARNING_COLLECTION_SHARE = 0.10
 @rule(
     "garbage-collection",
     Family.WAITING,
-    suppresses=(Suppress(("unaccounted-time", "slow-steps", "slow-drift"), if_most=True),),
+    suppresses=(
+        Suppress(("unaccounted-time", "slow-steps", "slow-drift", "gpu-starved", "launch-bound"), if_most=True),
+    ),
 )
 def garbage_collection(evidence: Evidence) -> Finding | None:
     """Find collections of all Python objects that take much of the time."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis import hardware
+from monitor.diagnosis import hardware, traced
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
 from monitor.model.compute.flops import flops_a_token, model_of
 from monitor.model.compute.peaks import Peak
+from monitor.model.device.kernel_classes import ATTENTION, FP32, MATRIX, type_of
+from monitor.model.device.trace_report import TraceReport
 from monitor.model.operations import read_operations
 from monitor.model.report import Finding
 from monitor.units import duration, share, size
@@ -24,10 +26,10 @@ MIN_WRITTEN_SHARE = 0.10  # of the step, by that estimate
 MAX_WRITTEN_SHARE = 0.90  # there are matrix products, a loss and an optimizer besides, in any model with attention
 
 
-@rule("slow-attention", Family.MODEL)
+@rule("slow-attention", Family.MODEL, suppresses=("elementwise-heavy",))
 def slow_attention(evidence: Evidence) -> Finding | None:
     """Find attention that writes out its score matrix, where that is a large part of the work."""
-    return _eager_attention(evidence) or _written_attention(evidence)
+    return _eager_attention(evidence) or _written_attention(evidence) or _measured_attention(evidence)
 
 
 def _eager_attention(evidence: Evidence) -> Finding | None:
@@ -74,6 +76,44 @@ def _written_attention(evidence: Evidence) -> Finding | None:
         advice="Use torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True): the score matrix is then"
         " never written to memory.",
         lost_fraction=part * evidence.loop_share,
+    )
+
+
+# From a length on at which kernels of flash attention reach a third of the peak; those of masks, odd head sizes and
+# fp32 do not.
+MIN_LENGTH = 1024
+MIN_KERNELS_SHARE = 0.20  # of the step
+MAX_EFFICIENCY = 0.20  # of the peak; a causal mask halves the work that is counted here
+REACHED = 0.35  # of the peak, by flash attention
+
+
+def _measured_attention(evidence: Evidence) -> Finding | None:
+    """Find attention kernels that reach little of the GPU's peak at a length at which fast ones do."""
+    trace, known, ops = traced.kernel_trace(evidence), hardware.gpu_peak(evidence), read_operations(evidence.facts)
+    length, half = typical_length(evidence), known[1].bf16 if known is not None else None
+    seconds = evidence.step_seconds
+    if trace is None or ops is None or ops.unknown or not half or length is None or length < MIN_LENGTH:
+        return None
+    part = traced.step_share(evidence, trace, ATTENTION)
+    if part < MIN_KERNELS_SHARE or not seconds or not ops.attention:
+        return None
+    reached = ops.attention * hardware.calls_per_step(evidence) / (part * seconds) / (half * 1e12)
+    if reached > MAX_EFFICIENCY:
+        return None
+    likely = part * (1.0 - reached / REACHED) * evidence.loop_share
+    return Finding(
+        code="slow-attention",
+        severity="warning",
+        title=f"Slow attention: {share(reached)} of the GPU's peak, in {share(part)} of the step",
+        evidence=[
+            *traced.kernel_lines(traced.kernels(evidence, ATTENTION)),
+            f"{traced.how(trace)}; at {length:,.0f} tokens flash attention reaches {share(REACHED)} or more",
+        ],
+        advice="Pass no dense mask: is_causal=True, a window or a block mask (flex_attention), or sequences of one"
+        " length. Use bf16 and head sizes of 64 or 128.",
+        lost_fraction=part * (1.0 - reached) * evidence.loop_share,
+        likely_fraction=likely,
+        least_fraction=likely / 2,
     )
 
 
@@ -239,6 +279,9 @@ def _busy_peak(evidence: Evidence) -> tuple[str, Peak, float] | None:
 @rule("fp32-matmul", Family.MODEL)
 def fp32_matmul(evidence: Evidence) -> Finding | None:
     """Find matrix products in exact fp32 on a GPU with TF32."""
+    trace = traced.kernel_trace(evidence)
+    if trace is not None:
+        return _fp32_kernels(evidence, trace)
     known = _busy_peak(evidence)
     if known is None:
         return None
@@ -263,6 +306,39 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
         evidence=[_fp32_line(name, busy), 'torch.get_float32_matmul_precision() is "highest"'],
         advice=advice,
         lost_fraction=lost * evidence.loop_share,
+    )
+
+
+MIN_FP32_SHARE = 0.10  # of the step, in kernels that multiply in fp32
+PEAK_RATIO_REACHED = 0.5  # of the peaks' ratio: what products gain by the faster format at least, if they are large
+
+
+def _fp32_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
+    """Find them by the kernels that ran."""
+    part, known = traced.step_share(evidence, trace, MATRIX + FP32), hardware.gpu_peak(evidence)
+    if known is None or part < MIN_FP32_SHARE:
+        return None
+    name, peak = known
+    if peak.fp32 is None or peak.tf32 is None or not _has_tf32(peak):
+        return None
+    left = peak.fp32 / peak.tf32  # of their time, where both formats reach as much of their peak
+    is_chosen = hardware.is_fp32(evidence)
+    advice = 'Call torch.set_float32_matmul_precision("high") before training.'
+    if not is_chosen:
+        advice += " Or find what makes their inputs float32, as a .float() in the model does."
+    part *= evidence.loop_share
+    return Finding(
+        code="fp32-matmul",
+        severity="warning",
+        title=f"Exact fp32 matrix products, no tensor cores: {share(part)} of the step",
+        evidence=[
+            *traced.kernel_lines(traced.kernels(evidence, MATRIX + FP32)),
+            f"{traced.how(trace)}; {name}: peak {peak.fp32:,g} TFLOPS, {peak.tf32:,g} with TF32",
+        ],
+        advice=advice,
+        lost_fraction=part * (1 - left),
+        likely_fraction=part * (1 - min(1.0, left / PEAK_RATIO_REACHED)),
+        least_fraction=part / 2,
     )
 
 
@@ -346,9 +422,37 @@ MIN_DOUBLE_COMPUTING = 0.3  # of the time since the first step: less to compute 
 DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 as float32
 
 
-@rule("double-precision", Family.MODEL)
+@rule("double-precision", Family.MODEL, suppresses=("elementwise-heavy",))
 def double_precision(evidence: Evidence) -> Finding | None:
-    """Find a model that is trained in float64."""
+    """Find a model that is trained in float64, or kernels that compute in it."""
+    trace = traced.kernel_trace(evidence)
+    return _double_model(evidence) or (None if trace is None else _double_kernels(evidence, trace))
+
+
+MIN_DOUBLE_KERNELS = 0.10  # of the step
+DOUBLE_KERNELS_GAIN = 0.5  # of their time: half the bytes; products gain more
+
+
+def _double_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
+    rows = [row for row in traced.kernels(evidence) if type_of(row.name) == "float64"]
+    part = sum(row.share for row in rows) * traced.step_share(evidence, trace)
+    if part < MIN_DOUBLE_KERNELS:
+        return None
+    lost = part * evidence.loop_share
+    return Finding(
+        code="double-precision",
+        severity="info" if evidence.facts.torch.default_dtype == "torch.float64" else "warning",
+        title=f"Double precision: kernels in float64{traced.main_phase(rows)} take {share(part)} of the step or more",
+        evidence=[*traced.kernel_lines(rows), f"{traced.how(trace)}, by the kernels' names"],
+        advice="Find the tensor that is float64: NumPy makes them by default, and what is computed with one is float64,"
+        " too. Convert it once: torch.from_numpy(x).float().",
+        lost_fraction=lost,
+        likely_fraction=lost * DOUBLE_KERNELS_GAIN,
+        least_fraction=lost * DOUBLE_KERNELS_GAIN / 2,
+    )
+
+
+def _double_model(evidence: Evidence) -> Finding | None:
     dtypes = evidence.facts.optimizer.dtypes
     double, total = dtypes.get("float64", 0), sum(dtypes.values())
     seconds = hardware.computing_seconds(evidence) + evidence.named_seconds("optimizer")

@@ -339,4 +339,4 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
 
 def has_checkpointing(evidence: Evidence) -> bool:
     """Return whether gradient checkpointing is on."""
-    return evidence.facts.model.gradient_checkpointing is True
+    return evidence.facts.model.gradient_checkpointing is True or bool(evidence.facts.ops.flops_recompute)

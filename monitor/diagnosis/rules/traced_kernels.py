@@ -1,47 +1,166 @@
-"""Findings from traced kernels. Pure."""
+"""Findings from traced kernels: what the GPU is busy with. Pure.
+
+Shares are of a usual step's time. A kernel's time is measured; what another kernel would take is not, unless a peak
+tells.
+"""
 
 from __future__ import annotations
 
+from monitor.diagnosis import traced
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.kernels import MAX_TENSOR_ACTIVE
-from monitor.model.device.kernel_classes import CONVOLUTION, MATRIX
+from monitor.model.device.kernel_classes import (
+    CASTS,
+    COPY_ON,
+    DIRECT_CONVOLUTION,
+    ELEMENTWISE,
+    INDEXING,
+    LOSS,
+    MATRIX,
+    OTHER,
+    SCAN,
+    SORTING,
+    type_of,
+)
+from monitor.model.device.trace_report import Kernel, TraceReport
 from monitor.model.report import Finding
-from monitor.units import duration, plural, share
-from trainhooks.protocol.limits import clean
+from monitor.units import share
 
-MIN_KERNEL_SHARE = 0.30  # of the time in which kernels ran, by one kernel in one phase
-MIN_LOUD_SHARE = 0.50  # likewise: more than all other kernels together
-MIN_BUSY_SHARE = 0.70  # of the traced steps: with less, removing idle time comes first
+MIN_SHARE = 0.10  # of the step: less is not worth a line
+MIN_LOUD_SHARE = 0.30  # likewise, for a warning where the gain is not known
 # Dense work keeps tensor cores active a tenth of the time or more, other work the memory half of it or more.
 MAX_MEMORY_ACTIVE = 0.20
-NO_WORK = ("copy", "memset", "communication")  # classes of rows that are no kernels of the model's
-ADVICE = {
-    CONVOLUTION: "Try another algorithm for this convolution: torch.backends.cudnn.benchmark = True, channels_last,"
-    " fewer groups, or a product of Fourier transforms (torch.fft) where the filter is hundreds of taps long.",
+
+
+# Kernels for which there is mostly a faster way, whatever their sizes. They use no tensor cores, and more than memory's
+# bandwidth holds them up: collisions, passes over the data again and again, one thread for a whole filter.
+SLOW = {
+    DIRECT_CONVOLUTION: "Try another algorithm for this convolution: torch.backends.cudnn.benchmark = True,"
+    " channels_last, fewer groups, or a product of Fourier transforms (torch.fft) where the filter is long.",
+    SORTING: "Sort less: torch.topk(..., sorted=False) where the largest values are enough, or a threshold; fewer"
+    " columns, or once a step.",
+    SCAN: "Scan along the last dimension of a contiguous tensor, in int32 or float32, or once a step: along another"
+    " dimension one thread walks through each column.",
+    INDEXING: "Rows that many indices hit are added one after another. Sum groups by a matrix product where there are"
+    " few of them, or sort the indices and use torch.segment_reduce; index fewer rows at once.",
 }
 
 
 @rule("slow-kernel", Family.MODEL)
 def slow_kernel(evidence: Evidence) -> Finding | None:
-    """Find a kernel that takes much of the device's time, though neither tensor cores nor memory are much used."""
-    device = evidence.device
-    trace = device.trace if device is not None else None
-    if device is None or trace is None or not trace.kernels or (trace.busy or 0.0) < MIN_BUSY_SHARE:
+    """Find a class of kernels that takes much of the step though it is slow for what it computes."""
+    trace = traced.kernel_trace(evidence)
+    if trace is None:
         return None
-    tensor, memory, top = device.tensor_active, device.memory_active, trace.kernels[0]
-    if tensor is None or memory is None or tensor > MAX_TENSOR_ACTIVE or memory > MAX_MEMORY_ACTIVE:
+    kind = max(SLOW, key=lambda name: trace.share(name))
+    part, advice, reason = traced.step_share(evidence, trace, kind), SLOW[kind], "these kernels use no tensor cores"
+    if part < MIN_SHARE:
+        kind = _near_neither_peak(evidence, trace)
+        part, advice = (
+            traced.step_share(evidence, trace, kind) if kind else 0.0,
+            "Look for another implementation, or compile it.",
+        )
+        reason = "the driver reports tensor cores and memory hardly used"
+    if part < MIN_SHARE:
         return None
-    if top.share < MIN_KERNEL_SHARE or top.kind.startswith((*NO_WORK, MATRIX)):
-        return None
+    kernels = traced.kernels(evidence, kind)
     return Finding(
         code="slow-kernel",
-        severity="warning" if top.share >= MIN_LOUD_SHARE else "info",
-        title=f"Slow kernel: {clean(top.name, 60)} in {clean(top.phase, 20)}, {share(top.share)} of GPU time",
+        severity="warning" if part >= MIN_LOUD_SHARE else "info",
+        title=f"Slow kernels: {kind}{traced.main_phase(kernels)}, {share(part)} of the step",
+        evidence=[*traced.kernel_lines(kernels), f"{traced.how(trace)}; {reason}; gain not known"],
+        advice=advice,
+        lost_fraction=part * evidence.loop_share,
+    )
+
+
+def _near_neither_peak(evidence: Evidence, trace: TraceReport) -> str:
+    """Return the class that takes most of the time where the driver sees neither peak in use; empty: none."""
+    device = evidence.device
+    tensor, memory = (None, None) if device is None else (device.tensor_active, device.memory_active)
+    if tensor is None or memory is None or tensor > MAX_TENSOR_ACTIVE or memory > MAX_MEMORY_ACTIVE:
+        return ""
+    if evidence.min_idle > MIN_LOUD_SHARE:  # then that is why
+        return ""
+    known = (MATRIX, *(row.name for row in trace.classes if row.name.startswith(("copy", "mem", "comm"))))
+    return next((row.name for row in trace.classes if row.name not in known), "")
+
+
+# Passes over memory: more than half of the GPU's time in them is more than any matrix products get. In a network of
+# attention or convolutions in eager mode they take a seventh to a quarter.
+MIN_PASSES, MIN_LOUD_PASSES = 0.30, 0.50
+MIN_TYPE_SHARE = 0.5  # of their time, for a number format to be named
+ONE_BY_ONE = ("optimizer", OTHER)  # phases in which tensors are mostly updated one after another
+
+
+@rule("elementwise-heavy", Family.MODEL)
+def elementwise_heavy(evidence: Evidence) -> Finding | None:
+    """Find steps of which most is spent in elementwise kernels, casts and copies: passes over the same memory."""
+    trace = traced.kernel_trace(evidence)
+    if trace is None:
+        return None
+    kernels = [row for row in traced.kernels(evidence, ELEMENTWISE, CASTS, COPY_ON) if "compiled" not in row.kind]
+    part = traced.step_share(evidence, trace, ELEMENTWISE, CASTS, COPY_ON)
+    if part < MIN_PASSES or not kernels:
+        return None
+    lines = [*traced.kernel_lines(kernels), *_formats(kernels)]
+    where = traced.main_phase(kernels)
+    updates = sum(row.seconds for row in kernels if row.phase in ONE_BY_ONE)
+    advice = (
+        "Fuse them: torch.compile the function that has them, or use one kernel of a library (layer_norm, rms_norm,"
+        " scaled_dot_product_attention, cross_entropy). Keep bf16 where fp32 is not needed; index in place of one-hot."
+    )
+    if updates > MIN_TYPE_SHARE * sum(row.seconds for row in kernels):
+        lines += evidence.places(OTHER)
+        advice = "Update all tensors at once: torch.optim with fused=True, or torch._foreach_ functions." + (
+            " Or compile the update with torch.compile."
+        )
+    return Finding(
+        code="elementwise-heavy",
+        severity="warning" if part >= MIN_LOUD_PASSES else "info",
+        title=f"Elementwise kernels{where} take {share(part)} of the step: each is a pass over memory",
         evidence=[
-            f"{top.kind}, {duration(top.seconds)} a step (traced, {plural(trace.steps, 'step', 'steps')})",
-            f"tensor cores active {share(tensor)}, memory {share(memory)} of the time (driver): near neither peak",
+            *lines,
+            f"{traced.how(trace)}; matrix products {share(traced.step_share(evidence, trace, MATRIX))}; gain not known",
         ],
-        advice=ADVICE.get(
-            top.kind, "Look for another implementation of this operation, or compile it (torch.compile)."
-        ),
+        advice=advice,
+        lost_fraction=part * evidence.loop_share,
+    )
+
+
+def _formats(kernels: list[Kernel]) -> list[str]:
+    """Return the number format of most of the kernels' time, as far as their names tell; empty: none."""
+    seconds: dict[str, float] = {}
+    for row in kernels:
+        seconds[type_of(row.name)] = seconds.get(type_of(row.name), 0.0) + row.seconds
+    total = sum(seconds.values())
+    return [
+        f"{share(spent / total)} of it in {name}"
+        for name, spent in seconds.items()
+        if name and spent >= MIN_TYPE_SHARE * total
+    ]
+
+
+MIN_LOSS_SHARE, MIN_LOUD_LOSS_SHARE = 0.10, 0.20
+
+
+@rule("loss-heavy", Family.MODEL)
+def loss_heavy(evidence: Evidence) -> Finding | None:
+    """Find a loss whose kernels take much of the step: a softmax over a large vocabulary, in fp32."""
+    trace = traced.kernel_trace(evidence)
+    part = traced.step_share(evidence, trace, LOSS) if trace is not None else 0.0
+    if trace is None or part < MIN_LOSS_SHARE:
+        return None
+    kernels = traced.kernels(evidence, LOSS)
+    return Finding(
+        code="loss-heavy",
+        severity="warning" if part >= MIN_LOUD_LOSS_SHARE else "info",
+        title=f"Loss takes {share(part)} of the step, without the product that makes its inputs",
+        evidence=[
+            *traced.kernel_lines(kernels),
+            f"{traced.how(trace)}; casts of its inputs come on top; gain not known",
+        ],
+        advice="Leave the inputs in bf16 and let cross_entropy do the rest; give it class indices, no one-hot targets."
+        " Compile the loss with the last layer, or take a fused linear cross entropy, which never writes all of them.",
+        lost_fraction=part * evidence.loop_share,
     )

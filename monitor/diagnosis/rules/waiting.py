@@ -194,10 +194,8 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     inside, outside = overhead * unnamed_in_steps(evidence), overhead * evidence.between_steps
     named = sampled_activity(evidence)  # it has a rule of its own, with a limit of its own
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
-    # Of the time since the first step: a long start makes no habit smaller. Of a run that is mostly start-up half as
-    # much is required: less there gains nothing.
     longest = max(inside, outside)
-    worst = min(evidence.loop_part(longest), 2 * evidence.wall_part(longest)) * rest
+    worst = evidence.loop_part(longest) * rest
     if worst < MIN_UNNAMED_SHARE:
         return None
     lines = []

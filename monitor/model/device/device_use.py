@@ -25,6 +25,8 @@ MIN_CERTAIN_IDLE = 0.40  # of the time, certainly idle: the device then does not
 MAX_SPREAD = 0.30  # of the time: a wider range is not conclusive
 # Of the time that readings cover, in steps: with less the readings depend on when they were taken.
 MIN_MAIN_SHARE = 0.90
+# Of a step: by how much a trace may show less work than is certain. Steps differ, and the driver's are means.
+MAX_TRACE_ERROR = 0.10
 MIN_TIMED = 3  # timed steps, before phases are measured by the device's clock
 # The driver's figures of a Device: percent, and bytes a second.
 TRAFFIC = ("pcie_rx", "pcie_tx")
@@ -74,7 +76,7 @@ def device_use(state: RunState) -> Device | None:
         device.estimate = lane.estimate
     device.delays = state.facts.device_delay
     if (trace := state.main.trace) is not None and trace.device == "cuda":
-        device.trace = trace_report(trace)
+        device.trace = trace_report(trace, device.seconds)
     _set_busy(device, sums)
     device.bound = _limiting_part(device, sums)
     return device
@@ -131,8 +133,24 @@ def _set_busy(device: Device, sums: DeviceSums | None) -> None:
     if device.busy_most is not None:
         device.busy_most = max(device.busy_most, device.busy_least or 0.0)
     device.busy_least, device.busy_most = narrow(device.busy_least, device.busy_most, device.estimate)
-    if device.busy_least and (device.sm_active is not None or _is_conclusive(device.busy_least, device.busy_most)):
+    measured = _measured_busy(device)
+    if measured:
+        device.busy_least = device.busy_most = measured
+        device.gain_limit = 1.0 / measured
+    elif device.busy_least and (device.sm_active is not None or _is_conclusive(device.busy_least, device.busy_most)):
         device.gain_limit = 1.0 / device.busy_least
+
+
+def _measured_busy(device: Device) -> float | None:
+    """Return the share of a usual step in which kernels ran, by the trace.
+
+    None where there is none, or where it saw less than is certain: then its steps were not usual ones.
+    """
+    trace = device.trace
+    if trace is None or trace.busy is None or trace.copying is None:
+        return None
+    certain = device.sm_active if device.sm_active is not None else device.queued or 0.0
+    return trace.busy if trace.busy + trace.copying >= certain - MAX_TRACE_ERROR else None
 
 
 def _is_conclusive(least: float, most: float | None) -> bool:

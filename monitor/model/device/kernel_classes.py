@@ -11,37 +11,59 @@ from functools import lru_cache
 
 MATRIX = "matrix product"
 CONVOLUTION = "convolution"
+ATTENTION = "attention"
+NO_TENSOR_CORES = ", no tensor cores"
+FP32, FP64 = ", fp32" + NO_TENSOR_CORES, ", fp64"
+DIRECT_CONVOLUTION = CONVOLUTION + NO_TENSOR_CORES
 LAYOUT = "layout change"
 ELEMENTWISE = "elementwise"
+CASTS = "casts and copies"
+LOSS = "loss"
+SOFTMAX = "softmax"
+SORTING, SCAN, INDEXING = "sorting", "scan", "indexing"
+OPTIMIZER = "optimizer"
+REDUCTION, NORMALIZATION = "reduction", "normalization"
 COPY_IN = "copy to the device"
 COPY_OUT = "copy from the device"
+COPY_ON = "copy on the device"
 PAGEABLE = ", pageable"
+COMMUNICATION = "communication"
+MEMSET = "memset"
 OTHER = "other"
+HOST_COPIES = (COPY_IN, COPY_IN + PAGEABLE, COPY_OUT, COPY_OUT + PAGEABLE)  # over the bus, not by the device's cores
+# What reads and writes memory and computes little: each such kernel is a pass over its tensors.
+PASSES_OVER_MEMORY = (ELEMENTWISE, CASTS, COPY_ON, LAYOUT, REDUCTION, NORMALIZATION, SOFTMAX)
 
 _KERNELS = (
-    (r"nccl", "communication"),
+    (r"nccl", COMMUNICATION),
     (r"Memcpy HtoD.*Pageable", COPY_IN + PAGEABLE),
     (r"Memcpy HtoD", COPY_IN),
     (r"Memcpy DtoH.*Pageable", COPY_OUT + PAGEABLE),
     (r"Memcpy DtoH", COPY_OUT),
-    (r"Memcpy", "copy on the device"),
-    (r"Memset", "memset"),
-    (r"flash|FlashAttn", "attention, flash"),
-    (r"cudnn.*sdpa|sdpa.*cudnn", "attention, cuDNN"),
-    (r"fmha|mem_eff|AttentionKernel|PyTorchMemEffAttention", "attention, memory-efficient"),
+    (r"Memcpy", COPY_ON),
+    (r"Memset", MEMSET),
+    (r"cudnn.*sdpa|sdpa.*cudnn", ATTENTION + ", cuDNN"),
+    (r"flash|FlashAttn", ATTENTION + ", flash"),
+    (r"fmha|mem_eff|AttentionKernel|PyTorchMemEffAttention", ATTENTION + ", memory-efficient"),
     (r"nchwToNhwc|nhwcToNchw|nchw.*transform|tensorTransform|transpose_readWrite", LAYOUT),
-    (r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|im2col|vol2col", CONVOLUTION),
-    (r"multi_tensor_apply|FusedAdam|FusedSgd|fused_adam|adam_|sgd_|optimizer", "optimizer"),
-    (r"nll_loss|cross_entropy|CrossEntropy|mse_loss|bce|LossForward|LossBackward", "loss"),
-    (r"[Ss]oft[Mm]ax", "softmax"),
+    (r"conv_depthwise|slow_conv|im2col|vol2col|col2im|convolve_sgemm|scudnn|_ffma_.*conv", DIRECT_CONVOLUTION),
+    (r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm", CONVOLUTION),
+    (r"FusedAdam|FusedSgd|fused_adam|FusedOptimizer|adam_|sgd_|multi_tensor_apply|optimizer", OPTIMIZER),
+    (r"nll_loss|cross_entropy|CrossEntropy|mse_loss|bce|LossForward|LossBackward|LogSoftMax|log_softmax|"
+     r"softmax_warp_(for|back)ward<[^>]*, true, (true|false)>", LOSS),
+    (r"[Ss]oft[Mm]ax", SOFTMAX),
     (r"layer_norm|LayerNorm|layernorm|batch_norm|batchnorm|bn_|group_norm|GroupNorm|RowwiseMoments|rms_norm|RMSNorm|"
-     r"GammaBeta", "normalization"),
-    (r"embedding|EmbeddingBag|indexSelect|index_select|compute_grad_weight|embedding_backward", "embedding"),
+     r"GammaBeta", NORMALIZATION),
+    (r"embedding|EmbeddingBag|compute_grad_weight", "embedding"),
+    (r"[Rr]adix|[Ss]ort|topk|TopK|bitonic", SORTING),
+    (r"scan|Scan", SCAN),
+    (r"index|Index|gather|Gather|scatter|Scatter|DeviceSelect|nonzero", INDEXING),
+    (r"RNN|LSTM|GRU|GENERIC_elementWise", "recurrence"),
     (r"gemm|gemv|cutlass|cublas|xmma|nvjet|splitK|wgmma|s16816|s1688|h884|matmul|::dot_kernel", MATRIX),
     (r"triton_poi|triton_", ELEMENTWISE + ", compiled"),
-    (r"reduce|Reduce|cub::|scan", "reduction"),
-    (r"elementwise|Elementwise|CatArrayBatched|fill|copy_kernel|distribution|dropout|masked|where", ELEMENTWISE),
-    (r"index|gather|scatter|sort|topk|Sort|radix", "indexing"),
+    (r"reduce|Reduce|cub::", REDUCTION),
+    (r"direct_copy|float16_copy|float8|copy_kernel|CatArrayBatched", CASTS),
+    (r"elementwise|Elementwise|fill|distribution|dropout|masked|where", ELEMENTWISE),
 )  # fmt: skip
 _OPERATORS = (
     (r"DataLoader", "loading"),
@@ -89,3 +111,19 @@ def class_of(name: str, device: str) -> str:
         number = next((kind for pattern, kind in _TYPES if pattern.search(name)), None)
         return f"{MATRIX}, {number}" if number else MATRIX
     return found
+
+
+_FORMATS = (
+    (re.compile(r"\bdouble\b"), "float64"),
+    (re.compile(r"BFloat16|bfloat16"), "bfloat16"),
+    (re.compile(r"\bHalf\b|__half"), "float16"),
+    (re.compile(r"\bfloat\b"), "float32"),
+    (re.compile(r"\blong\b"), "int64"),
+)
+
+
+@lru_cache(maxsize=4096)
+def type_of(name: str) -> str:
+    """Return the number format that a kernel's name has first; empty where it has none."""
+    found = [(match.start(), kind) for pattern, kind in _FORMATS if (match := pattern.search(name))]
+    return min(found)[1] if found else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from monitor.model.device.kernel_classes import class_of
+from monitor.model.device.kernel_classes import HOST_COPIES, class_of
 from monitor.units import duration, number, plural, share
 from trainhooks.protocol.calls import LAUNCHING, SYNCHRONIZING, cuda_call_activity
 from trainhooks.protocol.events import Trace, TraceRow
@@ -38,29 +38,48 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """Steps that were traced. Shares are of the time in which something ran, those of `idle` of the steps' time."""
+    """Steps that were traced. Shares are of the time in which something ran, those of `idle` of a usual step's time.
+
+    A traced step is longer than a usual one, for the host: what ran on the device is compared with a usual step.
+    """
 
     how: str  # traced
     device: str  # cuda: kernels; cpu: operators of the host
     first: int
     steps: int
-    seconds: float  # a step
+    seconds: float  # a traced step, by the host
     pause: float  # seconds for which the training stood still
     phases: list[TraceShare] = field(default_factory=list)
     classes: list[TraceShare] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
-    busy: float | None = None  # share of the steps' time; None: not of a device
+    busy: float | None = None  # share of a usual step in which a kernel ran; None: not of a device
+    copying: float | None = None  # likewise, in which it only copied to or from the host
     overlap: float | None = None  # what ran beside something else, as a share of busy time
     idle: list[TraceShare] = field(default_factory=list)  # by what the host did
     launches: float | None = None  # a step
     waits: float | None = None  # calls a step in which the host waits for the device
     streams: int | None = None
+    left_out: str | None = None  # what is missing, and why
+
+    def share(self, *kinds: str) -> float:
+        """Return the share of these classes, and of their variants: `attention` has `attention, flash`."""
+        return sum(row.share for row in self.classes if row.name.startswith(kinds))
+
+    def seconds_of(self, *kinds: str) -> float:
+        """Return their seconds a step."""
+        return sum(row.seconds for row in self.classes if row.name.startswith(kinds))
 
 
-def trace_report(trace: Trace) -> TraceReport:
-    """Return what a trace shows."""
-    steps, total = trace.steps, sum(row[3] for row in trace.rows)
-    shapes = dict(trace.shapes)
+def trace_report(trace: Trace, usual: float | None = None) -> TraceReport:
+    """Return what a trace shows.
+
+    Args:
+        usual: seconds of a usual step by the device; None: not known, then those of the traced ones.
+    """
+    steps, total, rows = trace.steps, sum(row[3] for row in trace.rows), kernels_of(trace)
+    ran = None if trace.busy is None else trace.busy / steps
+    copying = _copying(trace, rows)
+    usual = max(usual or trace.seconds / steps, ran or 0.0)
     return TraceReport(
         how="traced",
         device=trace.device,
@@ -69,26 +88,49 @@ def trace_report(trace: Trace) -> TraceReport:
         seconds=trace.seconds / steps,
         pause=trace.pause,
         phases=_shares(((row[1], row) for row in trace.rows), steps, total),
-        classes=_shares(((class_of(row[0], trace.device), row) for row in trace.rows), steps, total),
-        kernels=[
-            Kernel(
-                name,
-                phase,
-                class_of(name, trace.device),
-                seconds / steps,
-                seconds / total if total else 0.0,
-                count / steps,
-                shapes.get(name),
-            )
-            for name, phase, count, seconds in trace.rows[:MAX_KERNELS]
-        ],
-        busy=None if trace.busy is None or not trace.seconds else min(1.0, trace.busy / trace.seconds),
+        classes=_shares(((row.kind, each) for row, each in zip(rows, trace.rows, strict=True)), steps, total),
+        kernels=rows[:MAX_KERNELS],
+        busy=None if ran is None or not usual else (ran - copying) / usual,
+        copying=None if ran is None or not usual else copying / usual,
         overlap=_overlap(trace),
-        idle=_shares(((row[0], row) for row in trace.idle), steps, trace.seconds),
+        idle=_idle(trace, 0.0 if ran is None or not usual else max(0.0, 1.0 - ran / usual)),
         launches=_calls(trace, LAUNCHING),
         waits=_calls(trace, SYNCHRONIZING),
         streams=trace.streams,
+        left_out=trace.left_out,
     )
+
+
+def kernels_of(trace: Trace) -> list[Kernel]:
+    """Return all that ran, the costliest first."""
+    steps, total = trace.steps, sum(row[3] for row in trace.rows)
+    shapes = dict(trace.shapes)
+    return [
+        Kernel(
+            name,
+            phase,
+            class_of(name, trace.device),
+            seconds / steps,
+            seconds / total if total else 0.0,
+            count / steps,
+            shapes.get(name),
+        )
+        for name, phase, count, seconds in trace.rows
+    ]
+
+
+def _copying(trace: Trace, rows: list[Kernel]) -> float:
+    """Return the seconds a step in which the device only copied: at least, where copies ran beside kernels."""
+    copies = sum(row.seconds for row in rows if row.kind in HOST_COPIES)
+    beside = max(0.0, (trace.kernel_seconds or 0.0) - (trace.busy or 0.0)) / trace.steps
+    return max(0.0, copies - beside)
+
+
+def _idle(trace: Trace, idle: float) -> list[TraceShare]:
+    """Return the idle share of a usual step, divided as the gaps of the traced ones are."""
+    gaps = sum(row[3] for row in trace.idle)
+    rows = _shares(((row[0], row) for row in trace.idle), trace.steps, gaps)
+    return [TraceShare(row.name, row.seconds, row.share * idle, row.count) for row in rows]
 
 
 def figures(trace: TraceReport) -> list[str]:

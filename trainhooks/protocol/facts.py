@@ -66,6 +66,16 @@ class Collections:
 
 
 @dataclass(frozen=True)
+class BusyThread:
+    """A thread beside the one that trains, of which the others wait for their turn to run Python."""
+
+    name: Optional[str] = None
+    share: Optional[float] = None  # of one core
+    late: Optional[float] = None  # seconds that another thread waits for its turn, the median
+    place: Optional[str] = None  # where it was last
+
+
+@dataclass(frozen=True)
 class Compile:
     """What torch.compile did so far."""
 
@@ -483,6 +493,7 @@ class RunFacts:
     tracing: Optional[str] = None  # likewise, of traces
     torch: Torch = Torch()
     collections: Collections = Collections()
+    busy_thread: BusyThread = BusyThread()
     compile: Compile = Compile()
     download: Download = Download()
 

@@ -29,6 +29,7 @@ from trainhooks.protocol.places import Place
 from trainhooks.recording import facts, jobs
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
+from trainhooks.recording.busy_threads import BusyThreads
 from trainhooks.recording.facts import Devices, torch_flags
 from trainhooks.recording.frames import Sampler, error_place, error_text
 from trainhooks.recording.gc_pauses import LateWakes
@@ -88,6 +89,7 @@ class BackgroundWriter:
         self._device_times = DeviceTimes(self._process, device)
         self._trace_events = TraceEvents(self._process, device)
         self._late_wakes = LateWakes(WAKE_SECONDS)
+        self._busy_threads = BusyThreads()
         self._devices = Devices()
         self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last
 
@@ -105,7 +107,9 @@ class BackgroundWriter:
         flooded, asked = False, monotonic_seconds()
         while not self._wait(0.0 if flooded else WAKE_SECONDS):
             if not flooded and self._process.primary is not None:
-                self._late_wakes.add(monotonic_seconds() - asked - WAKE_SECONDS)
+                overslept = monotonic_seconds() - asked - WAKE_SECONDS
+                self._late_wakes.add(overslept)
+                self._busy_threads.add(overslept)
             flooded = self._assemble(rested=not flooded) > MAX_PASS_ENTRIES
             if not flooded:
                 self._sample_stack()
@@ -245,6 +249,10 @@ class BackgroundWriter:
         known["device_clock"] = self._device.status
         known["tracing"] = self._device.tracer.status
         known["collections"] = self._late_wakes.facts()
+        if self._process.primary is not None:
+            known["busy_thread"] = self._busy_threads.facts(
+                monotonic_seconds(), self._process.primary.lane.thread.ident
+            )
         changed = {name: table for name, table in known.items() if table and table != self._sent_facts.get(name)}
         self._sent_facts.update(changed)
         return [to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))] if changed else []

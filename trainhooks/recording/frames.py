@@ -279,6 +279,11 @@ def _place(stack: _Stack, activity: str = "") -> Optional[Place]:
     return Place(*line, activity) if inner is None else Place(*line, activity, line_at(inner)).fitted()
 
 
+def thread_place(thread: int) -> Optional[Place]:
+    """Return where a thread is; None: it has ended, or runs no Python."""
+    return _place(_stack(_positions(sys._current_frames().get(thread))))
+
+
 def _stack(positions: Iterable[Position]) -> _Stack:
     """Return what a sample needs to know of a stack, whose positions come with the innermost first."""
     innermost: Optional[Position] = None

@@ -6,14 +6,16 @@ from bisect import bisect
 from dataclasses import replace
 from statistics import median
 
-from monitor.diagnosis import hardware
+from monitor.diagnosis import hardware, traced
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model.device.device_report import Device
+from monitor.model.device.kernel_classes import COPY_IN, PAGEABLE
 from monitor.model.report import Finding
 from monitor.model.steps.sampled_calls import calls_seen
 from monitor.units import duration, percent, plural, share, size
 from trainhooks.protocol.calls import COPIES
 from trainhooks.protocol.events import Host
+from trainhooks.protocol.limits import clean
 
 MIN_WARNING_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
 MIN_INFO_READINGS = 10  # before any finding
@@ -367,6 +369,9 @@ def pageable_copies(evidence: Evidence) -> Finding | None:
         return None
     by_batch, by_samples = _by_batch(evidence), _by_stack_samples(evidence, device)
     part = min(1.0, max(by_batch[0], by_samples[0]))
+    trace = traced.kernel_trace(evidence)
+    if trace is not None:
+        part = traced.step_share(evidence, trace, COPY_IN + PAGEABLE)
     if part < MIN_COPY_SHARE:
         return None
     remains = min(1.0, PAGEABLE_RATE / (_link_rate(evidence) or PINNED_RATE))
@@ -446,3 +451,30 @@ def _link_rate(evidence: Evidence) -> float | None:
     links = [watch.link for watch in watches if watch is not None]
     rates = [LANE_RATE[gen] * (link.lanes_max or 16) for link in links if (gen := link.generation_max) in LANE_RATE]
     return min(rates, default=None)
+
+
+MIN_HELD_IDLE = 0.20  # of the step in which the GPU is idle: less is not worth a thread of one's own
+MIN_FREE_CORES = 0.9  # of the time, threads that can run do: else it waits for a core, not for the interpreter
+
+
+@rule("gil-contention", Family.HOST, suppresses=HOST_IS_BUSY, idle_time=True)
+def gil_contention(evidence: Evidence) -> Finding | None:
+    """Find a thread beside the training that keeps Python's interpreter busy, while the GPU waits for launches."""
+    found, idle = evidence.facts.busy_thread, evidence.max_idle
+    if found.share is None or found.late is None or evidence.device is None or not evidence.has_steps():
+        return None
+    if idle is None or idle < MIN_HELD_IDLE or hardware.scheduled_share(evidence) < MIN_FREE_CORES:
+        return None
+    place = f" at {found.place}" if found.place is not None else ""
+    return Finding(
+        code="gil-contention",
+        severity="warning",
+        title=f"GIL contention: thread {clean(found.name or '', 40)} uses {share(found.share)} of a core in Python",
+        evidence=[
+            f"last seen{place}" if place else "its line is not known",
+            f"other threads wait {duration(found.late)} for their turn, each time (median)",
+        ],
+        advice="Move its work into a process, or let it wait: a blocking get() or an Event in place of a loop that"
+        " asks again. Every call of torch needs the interpreter first.",
+        lost_fraction=idle * evidence.loop_share,
+    )

@@ -296,32 +296,3 @@ def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`make ([a-z-]+)", DOCS):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-
-
-def test_the_bounds_of_a_device_delay_are_documented() -> None:
-    bounds = (
-        device_sampling.MAX_DELAY_NS // 1_000_000,
-        device_sampling.MIN_SPACING_NS // 1_000_000_000,
-        f"{device_sampling.MAX_DELAY_SHARE:.1%}",
-    )
-    longest, apart, part = bounds
-    assert f"({longest} ms at most, {apart} s apart at least, {part} of the time)" in " ".join(DOCS.split())
-    clocks = PAGES["clocks.md"]
-    assert (
-        device_sampling.MAX_DELAYS,
-        device_sampling.MAX_TRIES,
-        device_sampling.MAX_VOID_DELAYS,
-        device_sampling.SETTLE_FACTOR,
-    ) == (
-        8,
-        16,
-        3,
-        30,
-    )
-    for words in (
-        "until eight gave a result, sixteen at most",
-        "after three void ones",
-        "thirty times a delay's length",
-    ):
-        assert words in clocks
-    assert f"less than {device_sampling.MIN_FREE_MEMORY_SHARE:.0%} of the device's memory" in " ".join(clocks.split())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from monitor.model.device import account_table
-from monitor.model.device.device_report import Device
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
@@ -67,7 +66,6 @@ def account(report: Report) -> Section | None:
     ]
     if driver:
         lines.append(f"active (driver): {', '.join(driver)} ({plural(device.readings, 'reading', 'readings')})")
-    lines += _delayed(device)
     if device.queue_empty is not None:
         lines.append(f"host not ahead of the GPU in {share(device.queue_empty)} of step time")
     if device.gain_limit is not None:
@@ -76,27 +74,6 @@ def account(report: Report) -> Section | None:
         lines.append("gain without idle time unknown: no SM activity, no CUDA events")
     lines += [*account_table.outside_lines(device), *account_table.table_notes(device)]
     return Section("GPU time in steps", lines, account_table.table_rows(device), left=2)
-
-
-def _delayed(device: Device) -> list[str]:
-    """Return how busy the GPU is by delayed steps, where these were asked for."""
-    estimate, why = device.estimate, clean(device.delays or "", 120)
-    if estimate is None:
-        return [f"busy time from delayed steps unknown: {why}"] if why else []
-    if estimate.busy_least is None or estimate.busy_most is None:
-        steps = plural(estimate.steps + estimate.void, "delayed step", "delayed steps")
-        return [
-            f"busy time from {steps} unknown: in {estimate.void} of them the host did not get ahead (the step "
-            "waits for the GPU or queues too much)"
-            if estimate.void
-            else f"busy time from {steps} unknown: too few"
-        ]
-    least, most = share(estimate.busy_least), share(estimate.busy_most)
-    range_text = least if least == most else f"{least} to {most}"
-    void = f"; {estimate.void:,} more inconclusive" if estimate.void else ""
-    parts = ", ".join(f"{clean(name, 40)} {share(part)}" for name, part in estimate.phases.items())
-    steps = plural(estimate.steps, "delayed step", "delayed steps")
-    return [f"busy {range_text} in {steps} with kernels back to back ({parts}){void}"]
 
 
 def mfu(report: Report) -> Section | None:

@@ -42,7 +42,7 @@ class Options:
     expect_tps: float | None = None  # expected tokens per second
     tags: dict[str, str] = field(default_factory=dict)
     gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: from the environment, else yes
-    trace: bool | None = None  # whether a few steps are traced or delayed; None: from the environment, else yes
+    trace: bool | None = None  # whether a few steps are traced; None: from the environment, else yes
 
 
 def start(words: list[str], options: Options) -> LaunchedTraining:

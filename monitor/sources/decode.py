@@ -252,12 +252,11 @@ MAX_STEP_PLACES = 64  # sampled stack positions of one step; the hooks sample at
 
 
 def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
-    timed = (*gpu_time.phases, *gpu_time.busy_phases, *gpu_time.unsure)
+    timed = (*gpu_time.phases, *gpu_time.busy_phases)
     if not 0 <= gpu_time.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
         return False
     gpu_time.phases = [(clean_name(name), seconds) for name, seconds in gpu_time.phases]
     gpu_time.busy_phases = [(clean_name(name), seconds) for name, seconds in gpu_time.busy_phases]
-    gpu_time.unsure = [(clean_name(name), seconds) for name, seconds in gpu_time.unsure]
     gpu_time.busy, gpu_time.lag, gpu_time.stretch = _age(gpu_time.busy), _age(gpu_time.lag), _age(gpu_time.stretch)
     gpu_time.delayed = _age(gpu_time.delayed)
     gpu_time.gc = _age(gpu_time.gc)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from statistics import median
 from typing import Any
 
@@ -150,6 +151,26 @@ def test_more_busy_time_than_time_is_no_more_than_the_time() -> None:
     lane = DeviceLane()
     lane.add(timed(9, 0.3, 0.5, busy=3.0, busy_phases=[("forward", 2.0)]), ALONE)
     assert lane.whole.busy_share() == 1.0 and lane.whole.phases["forward"].busy == 0.3
+
+
+def test_a_step_that_older_hooks_delayed_is_part_of_no_figure() -> None:
+    """They held the device up before it. Its line has no seconds."""
+    lane = DeviceLane()
+    for step in range(1, 40):
+        lane.add(timed(step, 0.1, since=step - 1 or None, stretch=0.1), ALONE)
+    stretches, before = lane.stretches, repr(lane)
+    line = (
+        b'{"kind":"gpu_time","producer":"p","seq":40,"t":1.0,"step":40,"busy":0.04,"busy_phases":[["forward",0.04]],'
+        b'"delayed":0.005,"unsure":[["other",0.001]]}'
+    )
+    delayed = decode(line)
+    assert isinstance(delayed, GpuTime) and delayed.delayed == 0.005
+    lane.add(delayed, ALONE)
+    assert lane.has_delayed and repr(dataclasses.replace(lane, has_delayed=False)) == before
+    lane.add(timed(41, 5.0), ALONE)  # the first after it: a stretch of it alone is none
+    assert lane.slow_count == 0 and lane.stretches == stretches
+    odd = decode(line.replace(b'"delayed":0.005', b'"delayed":-1'))
+    assert isinstance(odd, GpuTime) and odd.delayed is None
 
 
 # Stretches and slow steps

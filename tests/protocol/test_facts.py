@@ -97,10 +97,10 @@ def test_null_is_not_left_out() -> None:
 
 
 def test_later_values_win_one_level_deep() -> None:
-    known = run_facts.read({"a": 1, "torch": {"threads": 2, "profiler": True}, "device_delay": "on"})
-    run_facts.update(known, {"torch": {"threads": 4}, "device_delay": None, "b": [1]})
-    assert known.torch == facts.Torch(threads=4, profiler=True) and known.device_delay is None
-    assert known == run_facts.read(known.table) and list(known.table) == ["a", "torch", "device_delay", "b"]
+    known = run_facts.read({"a": 1, "torch": {"threads": 2, "profiler": True}, "device_clock": "on"})
+    run_facts.update(known, {"torch": {"threads": 4}, "device_clock": None, "b": [1]})
+    assert known.torch == facts.Torch(threads=4, profiler=True) and known.device_clock is None
+    assert known == run_facts.read(known.table) and list(known.table) == ["a", "torch", "device_clock", "b"]
     run_facts.complete(known, {"b": [2], "cpus": 8, "torch": {"threads": 9, "deterministic": True}})
     assert known.table["b"] == [1] and known.cpus == 8 and next(iter(known.table)) == "b"
     assert known.torch == facts.Torch(threads=4, profiler=True, deterministic=True)

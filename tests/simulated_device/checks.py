@@ -125,15 +125,11 @@ IDLE = ("mixed",)  # bound by the device for a part of the step only
 
 
 def _stretches(played: Played, workload: Workload) -> list[str]:
-    """They follow each other without a gap, but for a delay, and each is what the device took from begin to begin."""
+    """They follow each other without a gap, and each is what the device took from begin to begin."""
     arrivals = played.truth["arrivals"][:: workload.micro]
     timed = sorted(played.timed.values(), key=lambda event: event["step"])
-    delayed = [event["step"] for event in played.told.kind("gpu_time") if "delayed" in event]
-    wrong, apart = [], 0.0
+    wrong = []
     for before, event in pairwise(timed):
-        if event.get("since") is None and any(before["step"] < step <= event["step"] for step in delayed):
-            apart += (arrivals[event["step"] - 1] - arrivals[before["step"] - 1]) / 1e9
-            continue
         if event.get("since") != before["step"]:
             wrong.append(f"step {event['step']} does not follow on {before['step']}, but on {event.get('since')}")
             continue
@@ -141,7 +137,7 @@ def _stretches(played: Played, workload: Workload) -> list[str]:
         if abs(event["stretch"] - true) > SLACK + 2e-4 * true:
             wrong.append(f"up to step {event['step']}: {true:.6f} s in truth, {event['stretch']:.6f} s told")
     told = sum(event.get("stretch", 0.0) for event in timed[1:])
-    true = (arrivals[timed[-1]["step"] - 1] - arrivals[timed[0]["step"] - 1]) / 1e9 - apart
+    true = (arrivals[timed[-1]["step"] - 1] - arrivals[timed[0]["step"] - 1]) / 1e9
     if abs(told - true) > 0.005 * true + SLACK:
         wrong.append(f"stretches add up to {told:.4f} s of {true:.4f}")
     return wrong[:3]

@@ -151,11 +151,6 @@ class Face:
         self.call("mem_get_info", 10_000)
         return 40 * 2**30, 80 * 2**30
 
-    def hold_up(self, cycles: int) -> None:
-        """torch.cuda._sleep: one thread that counts cycles. Nobody's work, so the ledger's busy time is without it."""
-        device = self.call("_sleep", self.devices[0].costs.launch)
-        device._enqueue(int(cycles / 1.98), "", device.stream, "delay", 0.01)
-
     def context(self, index: int) -> bool:
         """torch._C._cuda_hasPrimaryContext: harmless to a capture, but a call all the same."""
         if by_hooks() and any(each.capture is not None for each in self.devices):
@@ -194,7 +189,6 @@ class Face:
             "memory_stats": lambda *_: _flat(self.memory()),
             "memory_allocated": lambda *_: self.memory()["allocated_bytes"]["all"]["current"],
             "mem_get_info": self.memory_left,
-            "_sleep": self.hold_up,
         }
 
     @contextmanager

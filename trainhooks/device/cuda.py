@@ -28,11 +28,6 @@ class DevicePlace:
         self._current = 0  # the thread's current device, as the step began
         self._device = 0  # whose stream it is
 
-    @property
-    def is_current(self) -> bool:
-        """Return whether the stream is of the device that was the thread's current one when the step began."""
-        return self._device == self._current
-
     def works_on(self, device: int) -> None:
         """Note that an optimizer's parameters lie on `device`."""
         self._model_devices.add(device)
@@ -193,15 +188,6 @@ def free_memory() -> float:
         return 0.0
     free, total = mem_get_info()
     return float(free / total) if total else 0.0
-
-
-def delay_stream(cycles: int) -> bool:
-    """Delay the current stream by so many cycles of its device. Return False where this torch cannot."""
-    sleep = getattr(torch_cuda(), "_sleep", None)
-    if sleep is None:
-        return False
-    sleep(cycles)
-    return True
 
 
 def never() -> bool:

@@ -20,10 +20,9 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
 from trainhooks.device.cuda import DevicePlace, EventPool
-from trainhooks.device.device_sampling import SETTLE_FACTOR, Delay, Delayed, Queued, Sampling
+from trainhooks.device.device_sampling import Sampling
 from trainhooks.lane_entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop, host_clock
 from trainhooks.signal_errors import pass_on
-from trainhooks.tracing import is_wanted
 from trainhooks.tracing.tracer import Tracer
 
 CLOCK_VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
@@ -55,8 +54,6 @@ class Resolved(NamedTuple):
         gap: milliseconds from the first entry of the step resolved before to the first of this one.
         sides: indices of the entries recorded on another stream than the first.
         every: how many steps this one stands for.
-        delayed: the delay of the device at its begin; such a step stands for no other.
-        apart: whether a delay lies between the step timed before and this one.
     """
 
     entries: List[Entry]
@@ -64,8 +61,6 @@ class Resolved(NamedTuple):
     gap: Optional[float]
     sides: Tuple[int, ...]
     every: int
-    delayed: Optional[Delayed] = None
-    apart: bool = False
 
 
 class UnderWay(NamedTuple):
@@ -76,8 +71,6 @@ class UnderWay(NamedTuple):
     sides: List[int]
     every: int
     cost: int
-    delayed: Optional[Queued]
-    apart: bool
 
 
 class DeviceLane:
@@ -103,7 +96,6 @@ class DeviceLane:
         self.timed_begins: Deque[int] = deque(maxlen=MAX_RESOLVED)
         self.resolved: Deque[Resolved] = deque(maxlen=MAX_RESOLVED)
         self.sampling = Sampling()
-        self.delay: Optional[Delay] = Delay() if enabled and is_wanted() else None
         self.place = DevicePlace()
         self.through: Put = self.put  # one object, so that it can be compared
         self._on = enabled
@@ -130,8 +122,6 @@ class DeviceLane:
         self._entries: List[Entry] = []
         self._sides: List[int] = []
         self._events: Optional[List[Any]] = None  # one for each entry; None: the open step is given up
-        self._delayed: Optional[Queued] = None  # at the begin of the open step
-        self._apart = self._next_apart = False  # of the open step, and of the one that is timed next
         self._under_way: Deque[UnderWay] = deque()
         self._pool = EventPool(MAX_EVENTS)
         self._anchor: Any = None  # the first event of the step resolved last
@@ -260,7 +250,6 @@ class DeviceLane:
         self._first_entry = entry
         self._entries, self._sides, self._events = [], [], []
         self._every = self.sampling.begins(entry[1])
-        self._delayed, self._apart, self._next_apart = None, self._next_apart, False
         self.timed_begins.append(entry[1])
         stream = None if self._is_compiling() else self.place.begins(self._cuda)
         if stream is None:
@@ -270,26 +259,12 @@ class DeviceLane:
         if stream.device_index != self._device:
             self._move(stream.device_index)
         self._mark(entry)
-        if self.delay is not None and self._events and self.place.is_current and self.delay.due(entry[1]):
-            self._delay_device(self.delay, stream)
-
-    def _delay_device(self, delay: Delay, stream: Any) -> None:
-        """Delay the device behind the step's first mark. Neither this step nor the next ones are typical."""
-        event = self._pool.take(self._cuda)
-        if event is None:
-            return
-        self._delayed = delay.queue(event, stream)
-        if self._delayed is None:
-            self._pool.release([event])
-        else:
-            self._next_apart = True
-            self.sampling.settle(SETTLE_FACTOR * self._delayed.wanted)
 
     def _move(self, device: int) -> None:
         """Go over to another device: an event belongs to the one on which it was first recorded."""
         for step in self._under_way:
             self._pool.release(step.events)
-            self._drop(step.entries[0], step.entries[-1], step.every, step.apart)
+            self._drop(step.entries[0], step.entries[-1], step.every)
         self._under_way.clear()
         self._release_anchor()
         self._device = device
@@ -301,12 +276,11 @@ class DeviceLane:
         entries, events = self._entries, self._events
         if events is not None and len(self._under_way) < MAX_UNDER_WAY:
             self._events = None
-            step = UnderWay(entries, events, self._sides, self._every, self._spent, self._delayed, self._apart)
-            self._under_way.append(step)
+            self._under_way.append(UnderWay(entries, events, self._sides, self._every, self._spent))
             self._spent = 0
             return
         self._give_up()
-        self._drop(self._first_entry, entry, self._every, self._apart)
+        self._drop(self._first_entry, entry, self._every)
 
     def _step_aside(self) -> None:
         if self._lane is not None and self._lane.put is self.through:
@@ -345,9 +319,7 @@ class DeviceLane:
         """Stop timing the open step."""
         if self._events:
             self._pool.release(self._events)
-        if self._delayed is not None:
-            self._pool.release([self._delayed.event])
-        self._events = self._delayed = None
+        self._events = None
 
     def _poll(self) -> None:
         """Resolve the oldest steps that the device is done with. On the timed thread, and not inside a capture."""
@@ -359,8 +331,7 @@ class DeviceLane:
     def _all_done(self, step: UnderWay) -> bool:
         events = step.events
         if step.sides:  # streams run independently
-            held_up = step.delayed is None or step.delayed.event.query()
-            return held_up and all(event.query() for event in events)
+            return all(event.query() for event in events)
         return bool(events[-1].query())
 
     def _resolve(self, step: UnderWay) -> None:
@@ -380,24 +351,18 @@ class DeviceLane:
         self._release_anchor()
         self._anchor, self._anchored = first, entries[0][1]
         self._pool.release([event for event in events if event is not first])
-        delayed = step.delayed
-        held_up = None
-        if delayed is not None:
-            held_up = Delayed(first.elapsed_time(delayed.event), *delayed[1:])
-            self._pool.release([delayed.event])
-        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every, held_up, step.apart))
+        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every))
         self.status = ON
-        if delayed is None:  # a delay has a budget of its own
-            self.sampling.add_cost(step.cost + host_clock() - began)
+        self.sampling.add_cost(step.cost + host_clock() - began)
 
     def _release_anchor(self) -> None:
         if self._anchor is not None:
             self._pool.release([self._anchor])
             self._anchor = None
 
-    def _drop(self, begin: Entry, end: Entry, every: int, apart: bool) -> None:
+    def _drop(self, begin: Entry, end: Entry, every: int) -> None:
         """Report a step that could not be timed; the host's events show whether it was a step at all."""
-        self.resolved.append(Resolved([begin, end], [], None, (), every, None, apart))
+        self.resolved.append(Resolved([begin, end], [], None, (), every))
         self.sampling.add_failure(self._spent)
         self._spent = 0
 

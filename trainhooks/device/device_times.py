@@ -7,17 +7,13 @@ to the same phases by both clocks, however they nest.
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
 from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
-from trainhooks.device import device_sampling
 from trainhooks.device.device_lane import DeviceLane, Entry, Resolved
-from trainhooks.device.device_sampling import Delayed, Work
 from trainhooks.lane_entries import END, NANOSECOND, host_clock, monotonic_seconds
 from trainhooks.protocol.encoding import to_dict
-from trainhooks.protocol.events import Facts, GpuTime, Look
+from trainhooks.protocol.events import GpuTime, Look
 from trainhooks.protocol.places import Place
-from trainhooks.recording import facts
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.gc_pauses import Pauses
 from trainhooks.recording.step_annotations import ProcessState
@@ -34,6 +30,24 @@ MAX_STACK_SAMPLES = 2400  # at most twenty a second: two minutes
 MAX_STEP_PLACES = 16  # of the stack in one step
 MAX_STRETCH = 600.0  # seconds between two timed steps
 MILLISECOND = 1_000_000  # nanoseconds
+
+
+class Work(NamedTuple):
+    """A step's certain work, in nanoseconds.
+
+    Attributes:
+        certain: begins and ends of intervals in which the queue certainly held work, from the begin of the step on.
+        lag: how far the device was behind the host at most.
+        unreached: when the host made each mark, and until when, by the host's clock, the device had not reached it.
+    """
+
+    certain: List[Tuple[int, int]]
+    lag: int
+    unreached: List[Tuple[int, int]]
+
+    def is_certain_at(self, t: int) -> bool:
+        """Return whether the queue certainly held work at this time of the host's clock."""
+        return any(made <= t < until for made, until in self.unreached)
 
 
 class Queue:
@@ -93,13 +107,11 @@ class Timed(NamedTuple):
         began: seconds of the host's clock; by this the host's step is found.
         event: without the step's index; None: it could not be timed.
         gap: seconds of the device from the begin of the step read before.
-        apart: whether a delay lies between the two.
     """
 
     began: float
     event: Optional[GpuTime]
     gap: Optional[float]
-    apart: bool = False
 
 
 class DeviceTimes:
@@ -119,21 +131,10 @@ class DeviceTimes:
         self._waiting: Deque[Timed] = deque(maxlen=MAX_AWAITED)  # the host's entries may be assembled later
         self._stack_samples: Deque[Tuple[int, Place]] = deque(maxlen=MAX_STACK_SAMPLES)
         self._queue = Queue()
-        self._certain_shares: Deque[float] = deque(maxlen=device_sampling.MAX_STEPS_LEARNED)  # of typical steps
         self._last: Optional[int] = None  # index of the last timed step
         self._stretch: Optional[float] = None  # seconds of the device from its begin on
         self._dropped = 0
         self._pauses = Pauses()
-        self._delay = lane.delay
-        self._sent_delay_status: Optional[str] = None
-        if self._delay is not None and facts.rank_facts().get("rank", 0):
-            self._delay.refuse()
-
-    def device_sets_pace(self) -> bool:
-        """Return whether typical steps certainly keep the device busy nearly all of the time."""
-        shares = self._certain_shares
-        enough = len(shares) >= device_sampling.MIN_STEPS_LEARNED
-        return enough and median(shares) >= device_sampling.MAX_CERTAIN_SHARE
 
     def watch(self, wanted: bool) -> None:
         """Observe garbage collection while the device is timed, and only then."""
@@ -172,7 +173,7 @@ class DeviceTimes:
     def take(self) -> List[Mapping]:
         """Return events of what the lane has timed since the last call."""
         resolved = self._lane.resolved
-        events = self._delay_status()
+        events: List[Mapping] = []
         if not resolved and not self._waiting:
             return events
         while resolved:
@@ -190,18 +191,9 @@ class DeviceTimes:
                 events.append(event)
         return events
 
-    def _delay_status(self) -> List[Mapping]:
-        status = None if self._delay is None or self._lane.status is None else self._delay.status
-        if status == self._sent_delay_status:
-            return []
-        self._sent_delay_status = status
-        return [to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_delay": status}))]
-
     def _event(self, index: Optional[int], step: Timed) -> Optional[Mapping]:
         """Return the event of a step; None where it came to nothing (an exception, a loop that was left)."""
         self._awaited.pop(step.began, None)
-        if step.apart:
-            self._stretch = None
         if step.event is not None:
             known = self._stretch is not None and step.gap is not None
             self._stretch = self._stretch + step.gap if known else None  # type: ignore[operator]
@@ -211,7 +203,7 @@ class DeviceTimes:
         if event is None:
             self._dropped += 1
             event = GpuTime(producer="", seq=0, t=0.0)
-        elif event.delayed is None:
+        else:
             collected = self._pauses.since_last(step.began)
             if self._stretch is not None and self._stretch < MAX_STRETCH:
                 event.since, event.stretch, event.gc = self._last, self._stretch, collected
@@ -224,17 +216,14 @@ class DeviceTimes:
         entries = read.entries
         began = entries[0][1] / NANOSECOND
         if not read.milliseconds:
-            return Timed(began, None, None, read.apart)
+            return Timed(began, None, None)
         times = in_order([int(t * MILLISECOND) for t in read.milliseconds], read.sides)
         host = [entry[1] for entry in entries]
         gap = None if read.gap is None else int(read.gap * MILLISECOND)
-        if read.delayed is not None:
-            event = self._delayed_step(read, read.delayed, host, times, gap)
-        else:
-            event = self._typical_step(read, host, times, gap)
-        return Timed(began, event, None if read.gap is None or event is None else read.gap / 1000, read.apart)
+        event = self._gpu_time(read, host, times, gap)
+        return Timed(began, event, None if read.gap is None or event is None else read.gap / 1000)
 
-    def _typical_step(self, read: Resolved, host: List[int], times: List[int], gap: Optional[int]) -> Optional[GpuTime]:
+    def _gpu_time(self, read: Resolved, host: List[int], times: List[int], gap: Optional[int]) -> Optional[GpuTime]:
         step, names = self._assembled(read.entries, times)
         if step is None:
             return None
@@ -242,31 +231,10 @@ class DeviceTimes:
         event.phases = [(name, ns / NANOSECOND) for name, ns in zip(step.shape.names, step.phases)]
         work = self._queue.work(host, times, read.sides, gap)
         event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
-        if event.seconds:
-            self._certain_shares.append(event.busy / event.seconds)
         event.busy_phases = by_phase(work.certain, times, names)
         event.lag = work.lag / NANOSECOND
         event.looks = self._stack_samples_in(read.entries, names, work)
         event.gc_phases = self._pauses.by_phase(host, names, work.unreached)
-        if self._delay is not None:
-            self._delay.learn(host, times, work, self.device_sets_pace())
-        return event
-
-    def _delayed_step(
-        self, read: Resolved, delay: Delayed, host: List[int], times: List[int], gap: Optional[int]
-    ) -> Optional[GpuTime]:
-        """Return the work of a step at whose begin the device was delayed, as far as the host certainly was ahead."""
-        work = self._queue.work(*device_sampling.with_delay_mark(host, times, delay), shift(read.sides), gap)
-        times = device_sampling.after_delay(times, delay)
-        step, names = self._assembled(read.entries, times)
-        report = None if step is None or read.sides else device_sampling.delay_report(host, times, names, work)
-        if self._delay is not None:
-            self._delay.add_delayed_step(delay, report)
-        if report is None:
-            return None
-        event = GpuTime(producer="", seq=0, t=0.0, every=read.every, delayed=delay.milliseconds / 1000)
-        event.busy, event.busy_phases = sum(report.busy.values()), list(report.busy.items())
-        event.unsure = list(report.unsure.items())
         return event
 
     def _assembled(self, entries: List[Entry], times: List[int]) -> Tuple[Optional[PlainStep], List[str]]:
@@ -295,11 +263,6 @@ class DeviceTimes:
                 row[1] += not work.is_certain_at(t)
         most_seen = sorted(rows.items(), key=lambda item: -item[1][0])[:MAX_STEP_PLACES]
         return [(phase, place, samples, idle) for (phase, place), (samples, idle) in most_seen]
-
-
-def shift(sides: Tuple[int, ...]) -> Tuple[int, ...]:
-    """Return the indices of marks after one more was inserted behind the first."""
-    return tuple(index + bool(index) for index in sides)
 
 
 def in_order(times: List[int], sides: Tuple[int, ...]) -> List[int]:

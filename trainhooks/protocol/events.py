@@ -145,10 +145,6 @@ class GpuTime(Event):
     Only a sample of the steps is timed: each stands for ``every`` steps. The seconds of the phases and the unnamed rest
     add up to ``seconds``. For ``busy`` of these at least the stream had work in its queue: from the host recording a
     mark to the device reaching it. A step that was to be timed and could not be has no seconds.
-
-    Nor has a ``delayed`` step, which stands for no other: the device was held up at its begin, so that the host got
-    ahead and kernels ran back to back. Its ``busy`` is all of the device's work but for the intervals that are
-    ``unsure``: there it may have waited for the host.
     """
 
     kind: ClassVar[str] = "gpu_time"
@@ -167,8 +163,8 @@ class GpuTime(Event):
     gc: Optional[float] = None
     gc_phases: Optional[List[Tuple[str, float]]] = None
     dropped: int = 0  # steps so far that could not be timed
-    delayed: Optional[float] = None  # seconds for which the device was held up first
-    unsure: List[Tuple[str, float]] = field(default_factory=list)  # seconds by phase
+    # No longer written: seconds for which older hooks held the device up first. Such a step is like no other.
+    delayed: Optional[float] = None
 
 
 # What ran in traced steps: its name, the phase in which the host began it, how often, seconds.

@@ -489,7 +489,6 @@ class RunFacts:
     tags: Dict[str, str] = field(default_factory=dict)  # of `trainmon run --tag`, in reports
     devices: List[str] = field(default_factory=list)  # UUIDs of the GPUs in use
     device_clock: Optional[str] = None  # on | off: why
-    device_delay: Optional[str] = None  # likewise, of the delays
     tracing: Optional[str] = None  # likewise, of traces
     torch: Torch = Torch()
     collections: Collections = Collections()

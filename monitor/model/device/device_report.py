@@ -61,23 +61,6 @@ class LossRow:
 
 
 @dataclass(slots=True)
-class Estimate:
-    """How busy typical steps keep the device, from steps before which it was delayed so that kernels ran back to back.
-
-    Shares are of a typical step's time; None: unknown, too few of these steps are valid.
-    """
-
-    steps: int = 0  # valid ones
-    void: int = 0  # invalid ones: the host was not certainly ahead
-    delay_seconds: float = 0.0  # of all of them
-    busy_least: float | None = None  # the mean: lower and upper bound, because these steps may have idle time
-    busy_most: float | None = None
-    range_least: float | None = None  # of single steps, with a margin: the range of a typical step
-    range_most: float | None = None
-    phases: dict[str, float] = field(default_factory=dict)  # phase -> busy share
-
-
-@dataclass(slots=True)
 class Device:
     """How the run uses its GPUs, by the device's own clock and the driver. Shares are of the time in steps.
 
@@ -110,6 +93,6 @@ class Device:
     # add up to 1. Empty where the MFU is not known.
     below_peak: list[LossRow] = field(default_factory=list)
     matrix_product: None = None  # nothing measures it any more; a key of `report --json` stays
-    estimate: Estimate | None = None  # None: no step was delayed
+    estimate: None = None  # likewise: no step is delayed any more
     trace: TraceReport | None = None  # None: no step was traced
-    delays: str | None = None  # where delays were asked for: their state or why there are none
+    delays: None = None  # likewise

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 
 from monitor.arrays import np
-from monitor.model.device.device_report import Estimate
 from monitor.model.report import SlowStep
 from monitor.model.steps.baseline import MAD_TO_SIGMA
 from monitor.model.steps.series import Column, Durations
@@ -20,72 +19,6 @@ from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import GpuTime
 from trainhooks.protocol.limits import OVERFLOW
 from trainhooks.protocol.places import OTHERS, Place
-
-# Delayed steps: before them the device was held up, so that their kernels ran back to back.
-#
-# The duration of a delayed step says nothing about other steps, but its busy time does: divided by the duration of a
-# typical step, it is the share of time in which the device is busy.
-
-MAX_DELAYED = 64  # steps; the hooks delay eight
-MIN_DELAYED_STEPS = 3  # before their mean is used: steps differ
-# Of a typical step, in which the device may have waited for the host: beyond it a delayed step is not valid.
-MAX_UNCERTAIN_SHARE = 0.10
-# Added to the range of shares for what is not measured: changing clocks, caches cold after the delay, the marks' time.
-SHARE_MARGIN = 0.02
-
-
-@dataclass(slots=True)
-class DelayedStep:
-    busy: dict[str, float]  # seconds by phase
-    unsure: dict[str, float]
-
-
-@dataclass(slots=True)
-class DelayedSteps:
-    """The newest delayed steps of one rank."""
-
-    steps: list[DelayedStep] = field(default_factory=list)
-    held_up: float = 0.0  # seconds of all delays
-
-    def add(self, timing: GpuTime) -> None:
-        self.held_up += timing.delayed or 0.0
-        self.steps.append(DelayedStep(_by_phase(timing.busy_phases), _by_phase(timing.unsure)))
-        del self.steps[:-MAX_DELAYED]
-
-    def estimate(self, typical: float) -> Estimate | None:
-        """Return how busy steps of `typical` seconds keep the device; None where no step was delayed."""
-        if not self.steps or typical <= 0.0:
-            return None
-        sure = [delayed for delayed in self.steps if sum(delayed.unsure.values()) <= MAX_UNCERTAIN_SHARE * typical]
-        estimate = Estimate(steps=len(sure), void=len(self.steps) - len(sure), delay_seconds=self.held_up)
-        if len(sure) < MIN_DELAYED_STEPS or len(sure) < len(self.steps) / 2:  # a minority may not be typical
-            return estimate
-        busy = [sum(delayed.busy.values()) / typical for delayed in sure]
-        may_be = [least + sum(delayed.unsure.values()) / typical for least, delayed in zip(busy, sure, strict=True)]
-        estimate.busy_least, estimate.busy_most = min(1.0, fmean(busy)), min(1.0, fmean(may_be))
-        estimate.range_least = max(0.0, min(busy) - SHARE_MARGIN)
-        estimate.range_most = min(1.0, max(may_be) + SHARE_MARGIN)
-        names = dict.fromkeys(name for delayed in sure for name in delayed.busy)
-        estimate.phases = {name: fmean(delayed.busy.get(name, 0.0) for delayed in sure) / typical for name in names}
-        return estimate
-
-
-def narrow(least: float | None, most: float | None, estimate: Estimate | None) -> tuple[float | None, float | None]:
-    """Return the range of busy time narrowed by the delayed steps; unchanged where the two contradict each other."""
-    if estimate is None or estimate.range_least is None or estimate.range_most is None:
-        return least, most
-    lower = max(estimate.range_least, least or 0.0)
-    upper = min(estimate.range_most, 1.0 if most is None else most)
-    return (lower, upper) if lower <= upper else (least, most)
-
-
-def _by_phase(rows: list[tuple[str, float]]) -> dict[str, float]:
-    phases: dict[str, float] = {}
-    for name, seconds in rows:
-        name = name if name in phases or len(phases) < MAX_ROW_NAMES else OVERFLOW
-        phases[name] = phases.get(name, 0.0) + seconds
-    return phases
-
 
 MAX_ROW_NAMES = 200  # names that get a row of their own, as for the host's times
 MAX_STANDS_FOR = 4096  # steps in curves that one timed step represents
@@ -193,7 +126,7 @@ class DeviceLane:
     steady: DeviceSums = field(default_factory=DeviceSums)  # without the first steps
     first: int | None = None  # the step that was timed first
     dropped: int = 0  # steps of one process that could not be timed
-    delayed: DelayedSteps = field(default_factory=DelayedSteps)  # not part of any other figure
+    has_delayed: bool = False  # whether older hooks held the device up before a step: that one is part of no figure
     paces: Column = field(default_factory=Column)  # device seconds a step, over stretches
     # Seconds of each phase: each step has the value of the next timed one.
     phases: dict[str, Durations] = field(default_factory=dict)
@@ -212,16 +145,11 @@ class DeviceLane:
     def is_known(self) -> bool:
         return self.whole.timed > 0
 
-    @property
-    def estimate(self) -> Estimate | None:
-        """Return how busy the newest stretches kept the device, by delayed steps; None where no step was delayed."""
-        return self.delayed.estimate(fmean(self.window) if self.window else 0.0)
-
     def add(self, timing: GpuTime, context: HostContext) -> None:
         """Take one timed step, and judge the stretch that it ends."""
         self.dropped = max(self.dropped, timing.dropped)
         if timing.delayed is not None:
-            self.delayed.add(timing)
+            self.has_delayed = True
             return
         if not timing.seconds:
             return
@@ -229,7 +157,7 @@ class DeviceLane:
             self.first = timing.step
         if timing.since is None or timing.stretch is None:
             # Either the writer times every step and sends no stretches, or a delayed step came before.
-            if not self.delayed.steps:
+            if not self.has_delayed:
                 self._stretch(timing.step, 1, timing.seconds, timed_parts(timing), context)
         elif timing.since < timing.step:
             parts = self.newest if timing.step - timing.since == 1 == timing.step - self.newest_step else {}

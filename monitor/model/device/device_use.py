@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitor.model.device.account_table import busy_range
 from monitor.model.device.device_account import LAUNCHES_NOTHING, WAITING_FOR_DATA, copies, device_account, idle_places
 from monitor.model.device.device_report import AccountRow, Device
-from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrow
+from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import trace_report
 from monitor.model.report import PhaseRow
@@ -73,8 +73,6 @@ def device_use(state: RunState) -> Device | None:
         device.queue_empty = sums.drained_share()
         device.account = _account(device, state, sums)
         device.idle_at = idle_places(lane, sums)
-        device.estimate = lane.estimate
-    device.delays = state.facts.device_delay
     if (trace := state.main.trace) is not None and trace.device == "cuda":
         device.trace = trace_report(trace, device.seconds)
     _set_busy(device, sums)
@@ -132,7 +130,6 @@ def _set_busy(device: Device, sums: DeviceSums | None) -> None:
         device.busy_most = min(device.utilization, 1.0 if device.busy_most is None else device.busy_most)
     if device.busy_most is not None:
         device.busy_most = max(device.busy_most, device.busy_least or 0.0)
-    device.busy_least, device.busy_most = narrow(device.busy_least, device.busy_most, device.estimate)
     measured = _measured_busy(device)
     if measured:
         device.busy_least = device.busy_most = measured

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def trace(step: Callable[[], object], on_cuda: bool, call: Callable[..., Any]) -
     busy = sum(b - a for a, b in union(stretches)) / NANOSECOND
     return {
         "begin": at[1] - at[0],
-        "step": max(b - a for a, b in zip(at[1:], at[2:], strict=False)),
+        "step": max(b - a for a, b in pairwise(at[1:])),
         "steps": len(at) - 2,
         "extra": len(at) - 1 - steps_done,
         "end": ended - end,

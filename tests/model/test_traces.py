@@ -53,9 +53,19 @@ def test_the_costliest_are_named_and_all_are_counted() -> None:
         ("ampere_sgemm_128x64_tn", "cuda", "matrix product, fp32, no tensor cores"),
         ("void pytorch_flash::flash_fwd_kernel", "cuda", "attention, flash"),
         ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "cuda", "attention, memory-efficient"),
-        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop", "cuda", "attention, flash"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop", "cuda", "attention, cuDNN"),
         ("void at::native::(anonymous namespace)::softmax_warp_forward", "cuda", "softmax"),
-        ("void conv_depthwise2d_backward_kernel", "cuda", "convolution"),
+        ("conv_depthwise2d_backward_kernel", "cuda", "convolution, no tensor cores"),
+        ("sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize", "cuda", "convolution"),
+        ("cunn_SoftMaxBackward<4, float, float, float, LogSoftMaxBackwardEpilogue>(float*)", "cuda", "loss"),
+        ("softmax_warp_forward<float, float, float, 10, true, false>(float*, float const*)", "cuda", "loss"),
+        ("softmax_warp_forward<float, float, float, 10, false, true>(float*, float const*)", "cuda", "softmax"),
+        ("cub::detail::radix_sort::DeviceSegmentedRadixSortKernel<cub::detail::radix>", "cuda", "sorting"),
+        ("tensor_kernel_scan_outer_dim<long, unsigned int, plus<long> >(long*)", "cuda", "scan"),
+        ("indexFuncLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true, ReduceAdd>", "cuda", "indexing"),
+        ("elemWiseRNNcell<__nv_bfloat16, __nv_bfloat16, float, (cudnnRNNMode_t)2>", "cuda", "recurrence"),
+        ("vectorized_elementwise_kernel<8, bfloat16_copy_kernel_cuda(at::TensorIterator)>", "cuda", "casts and copies"),
+        ("multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor>", "cuda", "optimizer"),
         ("void cudnn::ops::nchwToNhwcKernel", "cuda", "layout change"),
         ("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", "cuda", "elementwise"),
         ("void at::native::multi_tensor_apply_kernel", "cuda", "optimizer"),
@@ -74,6 +84,32 @@ def test_the_costliest_are_named_and_all_are_counted() -> None:
 )
 def test_classes(name: str, device: str, kind: str) -> None:
     assert class_of(name, device) == kind
+
+
+def test_what_ran_is_compared_with_a_usual_step() -> None:
+    """Tracing makes the host slower, not the device."""
+    rows = [("nvjet_tst", "forward", 8, 0.3), ("Memcpy HtoD (Pageable -> Device)", "data", 2, 0.1)]
+    idle = [("python", "forward", 4, 0.9), ("synchronizing", "forward", 1, 0.3)]
+    event = Trace(
+        producer="",
+        seq=0,
+        t=0.0,
+        device="cuda",
+        steps=2,
+        seconds=1.6,
+        rows=rows,
+        busy=0.4,
+        kernel_seconds=0.4,
+        idle=idle,
+    )
+    trace = trace_report(event, usual=0.4)
+    assert (trace.busy, trace.copying) == (pytest.approx(0.375), pytest.approx(0.125))
+    assert [(row.name, row.share) for row in trace.idle] == [
+        ("python", pytest.approx(0.375)),
+        ("synchronizing", pytest.approx(0.125)),
+    ]
+    beside = trace_report(Trace(**{**event.__dict__, "kernel_seconds": 0.45}), usual=0.4)
+    assert beside.copying == pytest.approx(0.0625)  # half of the copies ran beside kernels, at most
 
 
 def test_it_reaches_the_report_and_its_text() -> None:

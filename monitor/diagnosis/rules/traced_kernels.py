@@ -82,8 +82,8 @@ def _near_neither_peak(evidence: Evidence, trace: TraceReport) -> str:
         return ""
     if evidence.min_idle > MIN_LOUD_SHARE:  # then that is why
         return ""
-    known = (MATRIX, *(row.name for row in trace.classes if row.name.startswith(("copy", "mem", "comm"))))
-    return next((row.name for row in trace.classes if row.name not in known), "")
+    known = (MATRIX, "copy", "mem", "comm")  # memory's own speed, and the network's, are no matter of the kernel
+    return next((row.name for row in trace.classes if not row.name.startswith(known)), "")
 
 
 # Passes over memory: more than half of the GPU's time in them is more than any matrix products get. In a network of

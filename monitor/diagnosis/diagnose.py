@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 
 from monitor.diagnosis import rules
 from monitor.diagnosis.rule import MOST_COST, Evidence, Family, Rule, gpu_evidence, registered
-from monitor.model.comparison.what_if import recoverable_share
+from monitor.model.comparison.what_if import gain_of
 from monitor.model.report import Finding
 from monitor.model.state import used_gpus
 from monitor.units import share
@@ -39,7 +39,9 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
     findings = limit_costs(evidence, drop_explained([finding for finding in made if finding is not None]))
     for finding in findings:
-        finding.recoverable = recoverable_share(report, finding)
+        _set_range(finding)
+        finding.gain = gain_of(report, finding)
+        finding.recoverable = None if finding.gain is None else 1.0 - 1.0 / finding.gain.most
     return sorted(findings, key=_order)
 
 
@@ -48,6 +50,20 @@ def _order(finding: Finding) -> tuple[int, int, float, int, str]:
     rule = BY_CODE[finding.code]
     severity, family = SEVERITIES.index(finding.severity), _FAMILIES.index(rule.family)
     return severity, rule.priority, -(finding.lost_fraction or 0.0), family, finding.code
+
+
+LEAST_PART = 0.5  # of a measured time, that a fix removes at least
+
+
+def _set_range(finding: Finding) -> None:
+    """Set what a fix gains probably and at least: all and half of a measured time, unless the rule knows better."""
+    lost = finding.lost_fraction
+    if lost is None or (finding.likely_fraction is None and BY_CODE[finding.code].only_bound):
+        finding.likely_fraction = finding.least_fraction = None
+        return
+    likely = lost if finding.likely_fraction is None else min(lost, finding.likely_fraction)
+    least = LEAST_PART * likely if finding.least_fraction is None else finding.least_fraction
+    finding.likely_fraction, finding.least_fraction = likely, min(likely, least)
 
 
 # Suppression: a finding that another one explains is left out.

@@ -16,7 +16,7 @@ from monitor.diagnosis.diagnose import RULES
 from monitor.diagnosis.rule import Family
 from monitor.diagnosis.verdict import NO_FINDING
 from monitor.model.comparison.what_if import is_past, without_finding
-from monitor.model.report import Finding, Report
+from monitor.model.report import Finding, Gain, Report
 from monitor.model.steps.pace import SINCE
 from monitor.units import duration, pace, rough, times
 
@@ -122,28 +122,28 @@ def shorten_advice(advice: str, room: int, width: Callable[[str], int] = len) ->
 MIN_GAIN = 1.01  # times as fast: a smaller gain is not shown
 
 
-def gain_text(recoverable: float | None) -> str:
-    """Return how much faster the steps could be without this share of the time since the first: `at most 1.92x`."""
-    if recoverable is None or not 0.0 < recoverable < 1.0:
-        return ""
-    faster = 1.0 / (1.0 - recoverable)
-    return f"at most {times(faster)}" if faster >= MIN_GAIN else ""
+def gain_text(gain: Gain | None) -> str:
+    """Return how much faster the steps would be, as `about 1.92x`; empty where that is unknown or hardly anything."""
+    likely = None if gain is None else gain.likely
+    return f"about {times(likely)}" if likely is not None and likely >= MIN_GAIN else ""
 
 
 def gain_line(report: Report, finding: Finding) -> str | None:
     """Return what would remain without a finding, in one line; None where that is unknown.
 
-    As `without it: at most 1.48x faster, 3.11 it/s instead of 2.10 it/s since the first step; done about 41 s earlier`.
+    As `without it: about 1.48x faster (1.2x to 1.48x), 3.11 it/s instead of 2.10 it/s since the first step`.
     """
-    change = without_finding(report, finding)
+    gain = finding.gain
+    change = without_finding(report, finding, finding.likely_fraction)
     if change is None:
-        return None
+        return None if gain is None else f"without it: gain not known, {times(gain.most)} is the bound"
     if is_past(report, finding):
-        return f"over: cost at most {duration(change.saved_seconds)}, later steps gain nothing"
+        return f"over: cost about {duration(change.saved_seconds)}, later steps gain nothing"
     parts = []
-    if most := gain_text(finding.recoverable):
+    if gain is not None and (likely := gain_text(gain)):
         now, then = pace(change.now.steps_per_second), pace(change.then.steps_per_second)
-        parts.append(f"{most} faster, {then} instead of {now} {SINCE}")
+        between = f" ({times(gain.least)} to {times(gain.most)})" if gain.least is not None else ""
+        parts.append(f"{likely} faster{between}, {then} instead of {now} {SINCE}")
     now_left, then_left = change.now.eta_seconds, change.then.eta_seconds
     if now_left is not None and then_left is not None:
         if now_left - then_left >= 1.0:

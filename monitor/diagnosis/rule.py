@@ -318,6 +318,7 @@ class Rule:
         suppresses: findings that this one explains.
         softens: codes of findings that are no more than information beside this one, if it is a warning.
         idle_time: whether its fix removes GPU idle time only, so that the idle time bounds what it can gain.
+        only_bound: whether its cost is no more than a bound of what its fix gains.
     """
 
     code: str
@@ -328,6 +329,7 @@ class Rule:
     suppresses: tuple[Suppress, ...] = ()
     softens: tuple[str, ...] = ()
     idle_time: bool = False
+    only_bound: bool = False
 
 
 registered: dict[str, Rule] = {}
@@ -343,6 +345,7 @@ def rule(
     suppresses: tuple[Suppress | str, ...] = (),
     softens: tuple[str, ...] = (),
     idle_time: bool = False,
+    only_bound: bool = False,
 ) -> Callable[[_Check], _Check]:
     """Register the decorated function as the rule for the finding `code`.
 
@@ -357,7 +360,7 @@ def rule(
     def register(check: _Check) -> _Check:
         if code in registered:
             raise ValueError(f"two rules for the finding {code}")
-        registered[code] = Rule(code, family, check, on_gpus, priority, rows, softens, idle_time)
+        registered[code] = Rule(code, family, check, on_gpus, priority, rows, softens, idle_time, only_bound)
         return check
 
     return register

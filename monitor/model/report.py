@@ -291,6 +291,15 @@ class Straggler:
     culprit: str | None = None  # the phase in which it takes longer, by the device's clock
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Times as fast as now, once a finding is fixed. `likely` and `least` are None where only the bound is known."""
+
+    least: float | None
+    likely: float | None
+    most: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Finding:
     code: str
@@ -308,6 +317,7 @@ class Finding:
     over: bool = False  # the cause is gone: fixing it gains nothing for the remaining steps
     # Share of the time since the first step that steps can gain at most; None: outside the steps, over or unknown.
     recoverable: float | None = None
+    gain: Gain | None = None  # None likewise
 
 
 @dataclass(slots=True)

@@ -108,7 +108,7 @@ def line(view: View) -> str:
 
 
 def verdict(view: View) -> str:
-    """Return the verdict and the largest possible gain of fixing it."""
+    """Return the verdict and what fixing it gains."""
     finding = view.verdict
-    most = gain_text(finding.recoverable)
+    most = gain_text(finding.gain)
     return f"  {finding.severity}: {clean(finding.title)}" + (f" ({most} faster)" if most else "")

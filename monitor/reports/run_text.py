@@ -200,8 +200,8 @@ def findings(report: Report) -> Section | None:
         return None
     lines = []
     for finding in report.findings:
-        lost = finding.lost_fraction
-        of = f" (at most {share(lost)} of the elapsed time)" if lost is not None else ""
+        lost = finding.likely_fraction
+        of = f" (about {share(lost)} of the elapsed time)" if lost is not None else ""
         lines.append(f"{finding.severity}: {clean(finding.title)}{of} [{clean(finding.code)}]")
         lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
         if finding.advice:

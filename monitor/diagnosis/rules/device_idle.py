@@ -39,6 +39,7 @@ AFTER_CAUSES = 20  # a priority: what makes launches needless comes first, as re
     priority=AFTER_CAUSES,
     suppresses=("gpu-starved", Suppress(("unaccounted-time",), same_culprit=True, if_shown=True)),
     idle_time=True,
+    only_bound=True,
 )
 def launch_bound(evidence: Evidence) -> Finding | None:
     """Find a GPU that waits for launches: kernels are shorter than what Python needs to start them."""
@@ -158,9 +159,10 @@ def _idle_lines(device: Device) -> list[str]:
     lines = []
     if device.queue_empty is not None:
         lines.append(f"GPU queue empty at every mark in {share(device.queue_empty)} of step time")
-    if device.sm_active is not None:
-        limit = 1 / max(device.sm_active, 0.01)
-        lines.append(f"SMs active {share(device.sm_active)} of the time: at most {limit:.2g}x without idle time")
+    if device.trace is not None and device.trace.busy is not None:
+        lines.append(f"kernels run in {share(device.trace.busy)} of a usual step; {traced.how(device.trace)}")
+    elif device.sm_active is not None:
+        lines.append(f"SMs active {share(device.sm_active)} of the time, by the driver: an estimate of the busy share")
     if device.seconds is not None:
         lines.append(f"{duration(device.seconds)} per step by the GPU's clock")
     return lines
@@ -184,7 +186,7 @@ MIN_READING_SHARE = 0.3  # of the samples in one function, for it to be one that
 HOST_WAITS = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved")
 
 
-@rule("synchronizing", Family.GPU, suppresses=HOST_WAITS, idle_time=True)
+@rule("synchronizing", Family.GPU, suppresses=HOST_WAITS, idle_time=True, only_bound=True)
 def synchronizing(evidence: Evidence) -> Finding | None:
     """Find values copied to the host in the middle of a step."""
     device, idle = evidence.device, evidence.max_idle
@@ -331,7 +333,7 @@ def _host_computes(evidence: Evidence) -> bool:
 
 
 # The findings on causes of an idle GPU all suppress this one.
-@rule("gpu-starved", Family.GPU, idle_time=True)
+@rule("gpu-starved", Family.GPU, idle_time=True, only_bound=True)
 def gpu_starved(evidence: Evidence) -> Finding | None:
     """Find a GPU that is idle for much of the steps although they do not wait for data."""
     used, report, device = hardware.busy_share(evidence), evidence.report, evidence.device

@@ -417,7 +417,7 @@ def _by_stack_samples(evidence: Evidence, device: Device) -> tuple[float, list[s
     return part, lines
 
 
-@rule("offload", Family.GPU, suppresses=HOST_IS_BUSY)
+@rule("offload", Family.GPU, suppresses=HOST_IS_BUSY, only_bound=True)
 def offload(evidence: Evidence) -> Finding | None:
     """Find steps that move much data to the GPU and back: weights, activations or optimizer states on the host."""
     device = evidence.device
@@ -457,7 +457,7 @@ MIN_HELD_IDLE = 0.20  # of the step in which the GPU is idle: less is not worth 
 MIN_FREE_CORES = 0.9  # of the time, threads that can run do: else it waits for a core, not for the interpreter
 
 
-@rule("gil-contention", Family.HOST, suppresses=HOST_IS_BUSY, idle_time=True)
+@rule("gil-contention", Family.HOST, suppresses=HOST_IS_BUSY, idle_time=True, only_bound=True)
 def gil_contention(evidence: Evidence) -> Finding | None:
     """Find a thread beside the training that keeps Python's interpreter busy, while the GPU waits for launches."""
     found, idle = evidence.facts.busy_thread, evidence.max_idle

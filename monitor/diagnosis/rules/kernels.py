@@ -276,7 +276,7 @@ def _busy_peak(evidence: Evidence) -> tuple[str, Peak, float] | None:
     return *known, busy
 
 
-@rule("fp32-matmul", Family.MODEL)
+@rule("fp32-matmul", Family.MODEL, only_bound=True)
 def fp32_matmul(evidence: Evidence) -> Finding | None:
     """Find matrix products in exact fp32 on a GPU with TF32."""
     trace = traced.kernel_trace(evidence)
@@ -373,7 +373,7 @@ def _product_share(evidence: Evidence, busy: float, tflops: float) -> float:
     return min(busy, ops.flops * hardware.calls_per_step(evidence) / (REACHED_PEAK_SHARE * tflops * 1e12) / seconds)
 
 
-@rule("no-mixed-precision", Family.MODEL)
+@rule("no-mixed-precision", Family.MODEL, only_bound=True)
 def no_mixed_precision(evidence: Evidence) -> Finding | None:
     """Find training in fp32 on a GPU with much faster 16-bit formats."""
     known = _busy_peak(evidence)
@@ -422,7 +422,7 @@ MIN_DOUBLE_COMPUTING = 0.3  # of the time since the first step: less to compute 
 DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 as float32
 
 
-@rule("double-precision", Family.MODEL, suppresses=("elementwise-heavy",))
+@rule("double-precision", Family.MODEL, suppresses=("elementwise-heavy",), only_bound=True)
 def double_precision(evidence: Evidence) -> Finding | None:
     """Find a model that is trained in float64, or kernels that compute in it."""
     trace = traced.kernel_trace(evidence)

@@ -46,7 +46,7 @@ SLOW = {
 }
 
 
-@rule("slow-kernel", Family.MODEL)
+@rule("slow-kernel", Family.MODEL, only_bound=True)
 def slow_kernel(evidence: Evidence) -> Finding | None:
     """Find a class of kernels that takes much of the step though it is slow for what it computes."""
     trace = traced.kernel_trace(evidence)
@@ -93,7 +93,7 @@ MIN_TYPE_SHARE = 0.5  # of their time, for a number format to be named
 ONE_BY_ONE = ("optimizer", OTHER)  # phases in which tensors are mostly updated one after another
 
 
-@rule("elementwise-heavy", Family.MODEL)
+@rule("elementwise-heavy", Family.MODEL, only_bound=True)
 def elementwise_heavy(evidence: Evidence) -> Finding | None:
     """Find steps of which most is spent in elementwise kernels, casts and copies: passes over the same memory."""
     trace = traced.kernel_trace(evidence)
@@ -144,7 +144,7 @@ def _formats(kernels: list[Kernel]) -> list[str]:
 MIN_LOSS_SHARE, MIN_LOUD_LOSS_SHARE = 0.10, 0.20
 
 
-@rule("loss-heavy", Family.MODEL)
+@rule("loss-heavy", Family.MODEL, only_bound=True)
 def loss_heavy(evidence: Evidence) -> Finding | None:
     """Find a loss whose kernels take much of the step: a softmax over a large vocabulary, in fp32."""
     trace = traced.kernel_trace(evidence)

@@ -185,7 +185,7 @@ MIN_UNNAMED_SHARE = 0.20
 MIN_WARNING_UNNAMED_SHARE = 0.35
 
 
-@rule("unaccounted-time", Family.WAITING, suppresses=("gpu-starved",), idle_time=True)
+@rule("unaccounted-time", Family.WAITING, suppresses=("gpu-starved",), idle_time=True, only_bound=True)
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
     if not evidence.has_steps() or not evidence.report.wall.total or evidence.host_only:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from monitor.model.report import Finding, Projection, Report, WhatIf
+from monitor.model.report import Finding, Gain, Projection, Report, WhatIf
 
 STARTUP_PART, BETWEEN_PART, TEARDOWN_PART = "startup", "between_steps", "teardown"
 ONCE = (STARTUP_PART, TEARDOWN_PART)  # parts that occur once a run, outside the steps
@@ -54,9 +54,9 @@ def what_if(report: Report, assumed: Mapping[str, float]) -> WhatIf:
     return _with_less_time(report, of_steps, sum(gone.values()) - of_steps, dict(assumed))
 
 
-def without_finding(report: Report, finding: Finding) -> WhatIf | None:
-    """Return the run without the cost of this finding, at most; None where the finding has no cost in time."""
-    lost, total = finding.lost_fraction, report.wall.total
+def without_finding(report: Report, finding: Finding, lost: float | None) -> WhatIf | None:
+    """Return the run without this share of its wall time, which a finding costs; None where that is not known."""
+    total = report.wall.total
     if not lost or not total or lost >= 1.0:
         return None
     seconds = lost * total
@@ -64,15 +64,24 @@ def without_finding(report: Report, finding: Finding) -> WhatIf | None:
     return _with_less_time(report, seconds - once, once, {})
 
 
-def recoverable_share(report: Report, finding: Finding) -> float | None:
-    """Return the share of the time since the first step that steps gain at most once this finding is fixed.
+def gain_of(report: Report, finding: Finding) -> Gain | None:
+    """Return how much faster steps are once this finding is fixed.
 
     None: the cause is over while the run goes on, the finding costs no step time, or its cost is unknown.
     """
-    projected = without_finding(report, finding)
-    if projected is None or projected.faster is None or projected.faster <= 1.0 or is_past(report, finding):
+    if is_past(report, finding):
         return None
-    return 1.0 - 1.0 / projected.faster
+    least, likely, most = (
+        _faster(report, finding, lost)
+        for lost in (finding.least_fraction, finding.likely_fraction, finding.lost_fraction)
+    )
+    return None if most is None else Gain(least or (None if likely is None else 1.0), likely, most)
+
+
+def _faster(report: Report, finding: Finding, lost: float | None) -> float | None:
+    projected = without_finding(report, finding, lost)
+    faster = None if projected is None else projected.faster
+    return faster if faster is not None and faster > 1.0 else None
 
 
 def is_past(report: Report, finding: Finding) -> bool:

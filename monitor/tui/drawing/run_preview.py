@@ -92,7 +92,7 @@ def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
     verdict = run.verdict
     if verdict is None:
         return
-    possible_gain = gain_text(verdict.recoverable)
+    possible_gain = gain_text(verdict.gain)
     words = printable(verdict.title[:400]) + (f"; {possible_gain} faster" if possible_gain else "")
     yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
     if verdict.advice:

@@ -354,7 +354,7 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     """
     finding = view.verdict
     tone = SEVERITY.get(finding.severity, "accent")
-    most = gain_text(finding.recoverable)
+    most = gain_text(finding.gain)
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
     left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
     room = width - row_width(left) - row_width(right) - 5
@@ -367,7 +367,7 @@ def in_two(view: View, width: int) -> list[Row]:
     """Return the verdict in two rows: all of its title if one row is too short, else title and advice."""
     finding = view.verdict
     whole: Row = [("▌", ""), (finding.title, "")]
-    most = gain_text(finding.recoverable)
+    most = gain_text(finding.gain)
     if row_width(whole) + (text_width(most) + 9 if most else 0) <= width:
         return [verdict(view, width), reason(view, width)]
     tone = SEVERITY.get(finding.severity, "accent")

@@ -29,15 +29,15 @@ known_page = lru_cache(maxsize=16)(read_page)  # cached: drawn again with every 
 
 
 def at_the_end(finding: Finding, width: int) -> Row:
-    """Return `at most 1.9x faster  warning`, shortened to half the width; empty if nothing fits."""
+    """Return `about 1.9x faster  warning`, shortened to half the width; empty if nothing fits."""
     tone = SEVERITY.get(finding.severity, "accent")
     word = "verdict" if finding.code == NO_FINDING else SEVERITY_WORDS.get(finding.severity, finding.severity)
-    most = gain_text(finding.recoverable)
+    most = gain_text(finding.gain)
     column = f" {word:>{SEVERITY_WIDTH}} "  # aligned in a list
     row: Row = [(f" {most} faster ", tone), (column, f"{tone} bold")]
     if most and row_width(row) <= width // 2:
         return row
-    row = [(f" {most.replace('at most ', '≤')} ·" if most else "", tone), (f" {word} ", f"{tone} bold")]
+    row = [(f" {most.replace('about ', '~')} ·" if most else "", tone), (f" {word} ", f"{tone} bold")]
     return row if row_width(row) <= width // 2 else []
 
 
@@ -112,7 +112,7 @@ class Findings(ListBody):
     has_verdict = True
     about = (
         "What costs time in this run, most severe first. Each finding has evidence from this run and one line of"
-        " advice; `at most` bounds the speedup if the cause were removed entirely.",
+        " advice. The speedup is what fixing it gains probably; where that is not known, none is given.",
         "Enter opens the page of a finding: meaning, detection and thresholds, what to do and what that costs. Alerts"
         " follow the findings, newest first, with the time since the start of the run.",
     )

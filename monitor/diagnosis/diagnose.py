@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from monitor.diagnosis import rules
 from monitor.diagnosis.rule import MOST_COST, Evidence, Family, Rule, gpu_evidence, registered
 from monitor.model.comparison.what_if import gain_of
-from monitor.model.report import Finding
+from monitor.model.report import Finding, Report
 from monitor.model.state import used_gpus
 from monitor.units import share
 
@@ -39,9 +39,7 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
     findings = limit_costs(evidence, drop_explained([finding for finding in made if finding is not None]))
     for finding in findings:
-        _set_range(finding)
-        finding.gain = gain_of(report, finding)
-        finding.recoverable = None if finding.gain is None else 1.0 - 1.0 / finding.gain.most
+        set_gain(report, finding)
     return sorted(findings, key=_order)
 
 
@@ -53,6 +51,13 @@ def _order(finding: Finding) -> tuple[int, int, float, int, str]:
 
 
 LEAST_PART = 0.5  # of a measured time, that a fix removes at least
+
+
+def set_gain(report: Report, finding: Finding) -> None:
+    """Set how much faster the steps are once a finding is fixed."""
+    _set_range(finding)
+    finding.gain = gain_of(report, finding)
+    finding.recoverable = None if finding.gain is None else 1.0 - 1.0 / finding.gain.most
 
 
 def _set_range(finding: Finding) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 import pytest
 
+from monitor.diagnosis.diagnose import set_gain
 from monitor.diagnosis.explain import gain_line, gain_text
-from monitor.model.comparison.what_if import UnknownPart, part_seconds, recoverable_share, what_if, without_finding
+from monitor.model.comparison.what_if import UnknownPart, gain_of, part_seconds, what_if, without_finding
 from monitor.model.report import Finding, Report
 from trainhooks.protocol.events import Facts
 
@@ -80,16 +81,24 @@ def test_an_unknown_part_is_refused() -> None:
 
 def test_the_line_of_a_finding() -> None:
     finding = Finding(code="input-bound", severity="warning", title="t", lost_fraction=16 / 180)
-    finding = replace(finding, recoverable=recoverable_share(told(), finding))
-    line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step; run about 16 s"
+    set_gain(told(), finding)
+    line = "about 1.25x faster (1.11x to 1.25x), 1.60 s/it instead of 2.00 s/it since the first step; run about 16 s"
     assert gain_line(told(), finding) == f"without it: {line} shorter"
     running = gain_line(told(alive=True), finding)
     assert running is not None and running.endswith("earlier") and "done" in running
     slow_start = Finding(code="slow-startup", severity="info", title="t", lost_fraction=0.5)
+    set_gain(told(), slow_start)
     line = gain_line(told(), slow_start)
     assert line is not None and "faster" not in line, "the start-up is no part of a step"
     assert gain_line(told(), Finding(code="reward-flat", severity="warning", title="t")) is None
     assert gain_line(told(), Finding(code="nonfinite-loss", severity="critical", title="t", lost_fraction=1.0)) is None
+
+
+def test_where_only_the_bound_is_known_no_gain_is_promised() -> None:
+    finding = Finding(code="gpu-starved", severity="warning", title="t", lost_fraction=40 / 180)
+    set_gain(told(), finding)
+    assert finding.gain is not None and finding.gain.likely is None and gain_text(finding.gain) == ""
+    assert gain_line(told(), finding) == "without it: gain not known, 2.00x is the bound"
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -97,12 +106,13 @@ def test_the_line_of_a_finding() -> None:
 def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(alive: bool, seconds: float) -> None:
     report = told(alive)
     finding = Finding(code="input-bound", severity="warning", title="t", lost_fraction=seconds / 180)
-    share = recoverable_share(report, finding)
-    found = without_finding(report, finding)
+    set_gain(report, finding)
+    gain, share = finding.gain, finding.recoverable
+    found = without_finding(report, finding, finding.lost_fraction)
     now = report.throughput.steps_per_second
     assert share is not None and found is not None and found.then.steps_per_second is not None and now is not None
     assert share == pytest.approx(seconds / 80, rel=0.01), "of the time since the first step, without the start-up"
-    shown = float(re.findall(r"[\d.]+", gain_text(share) or "1")[0])
+    shown = float(re.findall(r"[\d.]+", gain_text(gain) or "1")[0])
     assert now * shown == pytest.approx(found.then.steps_per_second, rel=0.01)
     if seconds <= 16:
         by_hand = what_if(report, {"data": 1 - seconds / 16})
@@ -111,12 +121,11 @@ def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(ali
 
 def test_a_cause_that_is_over_promises_nothing_while_the_run_goes_on() -> None:
     finding = Finding(code="thermal-throttle", severity="info", title="t", lost_fraction=16 / 180, over=True)
-    assert recoverable_share(told(alive=True), finding) is None
+    set_gain(told(alive=True), finding)
+    assert finding.gain is None
     line = gain_line(told(alive=True), finding)
-    assert line == "over: cost at most 16.0 s, later steps gain nothing"
-    assert recoverable_share(told(), finding) is not None, (
-        "of a run that has ended all is over: what would have been is told"
-    )
+    assert line == "over: cost about 16.0 s, later steps gain nothing"
+    assert gain_of(told(), finding) is not None, "of a run that has ended all is over: what would have been is told"
 
 
 @pytest.mark.long

@@ -32,8 +32,8 @@ from sample_run import (
     tokens_of,
 )
 
+from monitor.diagnosis.diagnose import set_gain
 from monitor.diagnosis.rules.stalls import BY_HAND, NOT_PYTHON, NOTHING_REPORTS, OUT_OF_REACH, STARTING_ADVICE
-from monitor.model.comparison.what_if import recoverable_share
 from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import (
     Alert,
@@ -143,7 +143,7 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0, pace: 
     )  # fmt: skip
     numbered = list(enumerate(course.done, 1))
     for each in report.findings:
-        each.recoverable = recoverable_share(report, each)
+        set_gain(report, each)
     return View(
         report=report,
         verdict=report.findings[0],
@@ -260,7 +260,7 @@ def of_ranks(number: int, slowest: int) -> View:
     )
     run = replace(view.report.run, ranks=number)
     report = replace(view.report, run=run, ranks=rows, straggler=slow, findings=[finding])
-    finding.recoverable = recoverable_share(report, finding)
+    set_gain(report, finding)
     return replace(view, report=report, verdict=finding)
 
 

@@ -101,7 +101,7 @@ class EventPool:
 
 _MARK = "_trainhooks_watched"
 
-captured = False  # whether a graph was ever captured
+captured = 0  # graphs that were ever captured
 captures: Dict[int, Any] = {}  # open ones that are watched, by the graph's id
 
 
@@ -242,7 +242,7 @@ def _watch_captures_of(graph: Any) -> None:
 def _add_capture(graph: Any) -> None:
     """Remember a capture until its end, or until its graph is dropped."""
     global captured
-    captured = True
+    captured += 1
     key = id(graph)
     try:
         captures[key] = weakref.ref(graph, lambda _: captures.pop(key, None))

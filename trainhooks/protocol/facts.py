@@ -55,6 +55,7 @@ class Torch:
     default_dtype: Optional[str] = None  # "torch.float32"
     cuda: Optional[str] = sent_as("cuda", null="")  # the version that torch is built for; "": none, sent as null
     gpu_memory: GpuMemory = GpuMemory()
+    graph_captures: Optional[int] = None  # of CUDA graphs, rounded down to a power of two
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ def torch_flags() -> Dict[str, Any]:
         "default_dtype": lambda: str(torch.get_default_dtype()),
         "cuda": lambda: torch.version.cuda,
         "gpu_memory": lambda: _gpu_memory(torch),
+        "graph_captures": _graph_captures,
     }
     flags = {}
     for name, read in readings.items():
@@ -55,6 +56,11 @@ def _profiler(torch: Any) -> bool:
     """Return whether a profiler runs: torch's function knows of the calling thread, its module of all."""
     known = getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
     return bool(known or torch.autograd._profiler_enabled())
+
+
+def _graph_captures() -> Optional[int]:
+    """Return how many CUDA graphs were captured, rounded down so that few events tell it; None: none."""
+    return 1 << cuda.captured.bit_length() - 1 if cuda.captured else None
 
 
 def _gpu_memory(torch: Any) -> Dict[str, int]:

@@ -45,7 +45,10 @@ class TraceEvents:
             self._device.watching = True
 
     def mark(self, events: List[StepEvent]) -> None:
-        """Mark the steps among the events that a trace disturbed."""
+        """Mark the steps among the events that a trace disturbed, and learn from others how long a trace will be."""
+        for event in events:
+            if type(event) is dict and event["kind"] == "facts" and "ops" in event["facts"]:
+                self._tracer.launches = event["facts"]["ops"].get("launches")
         begin, end = self._tracer.window
         if self._batches is None or not begin:
             return

@@ -25,6 +25,10 @@ STEPS = 3  # of a trace
 MAX_STEP_NS = NANOSECOND  # a longer step is not traced
 MAX_TRACE_NS = NANOSECOND  # after which a trace ends at the next boundary
 MAX_EVENTS = 10_000
+# Of a step: what a launch of its forward pass stands for, its backward and the call beside each kernel included; and
+# nanoseconds for an event when a trace ends, on a slow host.
+EVENTS_A_LAUNCH = 7
+EVENT_NS = 20_000
 MAX_PAUSE_NS = 300_000_000  # that a trace may stop the training thread for, by what the one before took
 FOREVER = 1 << 62  # the end of a trace that has not ended
 MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace in another thread to end
@@ -83,6 +87,7 @@ class Tracer:
         self._asked = self._began = self._steps = self._pause = 0
         self._complete: Optional[int] = None  # when the last wanted step had ended
         self._until = FOREVER
+        self.launches: Optional[int] = None  # of a forward pass, about
         # What the background thread knows.
         self._first: Optional[int] = None  # when the first step was seen
         self._last_try = 0  # to trace
@@ -119,6 +124,8 @@ class Tracer:
             self.turn_off(why)
         elif (now - self._first) / steps > MAX_STEP_NS:
             self.status = LONG
+        elif not self._traces and EVENT_NS * EVENTS_A_LAUNCH * (self.launches or 0) > MAX_PAUSE_NS and on_cuda:
+            self.turn_off(EXPENSIVE)
         else:
             return True
         return False

@@ -6,6 +6,7 @@ from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
 from monitor.model.report import Finding
 from monitor.model.steps.sampled_calls import calls_seen
+from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share
 from trainhooks.protocol.calls import EMPTIES_CACHE
 
@@ -114,6 +115,26 @@ def compile_fallback(evidence: Evidence) -> Finding | None:
         evidence=evidence.facts.compile.reasons[:MAX_SHOWN_REASONS],
         advice="Past its recompile limit torch runs the function eagerly without a message. Remove what changes from"
         " call to call, or raise torch._dynamo.config.recompile_limit; TORCH_LOGS=recompiles,graph_breaks shows where.",
+    )
+
+
+MIN_CAPTURES = 16
+MIN_CAPTURES_SHARE = 0.25  # of the steps; their number is known to within a factor of two, from below
+
+
+@rule("graph-recapture", Family.GPU, suppresses=("unaccounted-time", "gpu-starved", LATE_LAUNCHES))
+def graph_recapture(evidence: Evidence) -> Finding | None:
+    """Find CUDA graphs that are captured again and again, in place of replayed."""
+    captures, steps = evidence.facts.torch.graph_captures or 0, evidence.steps
+    if captures < MIN_CAPTURES or captures < MIN_CAPTURES_SHARE * steps or not evidence.has_steps():
+        return None
+    return Finding(
+        code="graph-recapture",
+        severity="warning",
+        title=f"CUDA graphs captured again: {captures:,} or more in {steps:,} steps",
+        evidence=["a capture costs the host more than the step that it holds", *evidence.places(OTHER)],
+        advice="Capture once, with inputs in static tensors, and copy each batch into them before replay(). For inputs"
+        " of several shapes keep a graph for each.",
     )
 
 

@@ -3,7 +3,7 @@
 It needs an NVIDIA GPU and an environment whose torch was built for CUDA. No setting of the GPU is changed, and nothing
 else should use it meanwhile.
 
-    python -m tests.gpu_check --only cost,scripts     # driver, lanes, cost, scripts, programs; all by default
+    python -m tests.gpu_check --only cost,scripts     # driver, lanes, traces, cost, scripts, programs; all by default
     PROGRAMS="python train.py;..." python -m tests.gpu_check --only programs
     python -m tests.gpu_check --keep DIR              # what was recorded stays there
     python -m tests.gpu_check --judge DIR             # run nothing: what the rules of today say of those scripts
@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.gpu_check.budget import Budget, Deadline
 from tests.gpu_check.table import Book
 
-SECTIONS = ("driver", "lanes", "cost", "scripts", "programs")  # in the order in which they run
+SECTIONS = ("driver", "lanes", "traces", "cost", "scripts", "programs")  # in the order in which they run
 MINUTES = 10.0
 
 
@@ -77,6 +77,16 @@ def lanes_section(given: Given, deadline: Deadline) -> None:
         given.book.note(text)
 
 
+def traces_section(given: Given, deadline: Deadline) -> None:
+    from tests.gpu_check import traces
+
+    given.book.begin("What kernel traces cost and leave behind", traces.HEAD, traces.WIDTHS)
+    for each in traces.measure(deadline, given.scratch / "traces", traces.start("cuda")):
+        given.book.row(*traces.row(each))
+    for text in traces.notes():
+        given.book.note(text)
+
+
 def cost_section(given: Given, deadline: Deadline) -> None:
     from tests.gpu_check import cost
 
@@ -122,6 +132,7 @@ def programs_section(given: Given, deadline: Deadline) -> None:
 RUNS: dict[str, Callable[[Given, Deadline], None]] = {
     "driver": driver_section,
     "lanes": lanes_section,
+    "traces": traces_section,
     "cost": cost_section,
     "scripts": scripts_section,
     "programs": programs_section,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # Of the time, where all of these run: each gets its part of what is left when its turn comes.
-WEIGHTS = {"driver": 15.0, "lanes": 5.0, "cost": 16.0, "scripts": 64.0, "programs": 20.0}
+WEIGHTS = {"driver": 15.0, "lanes": 5.0, "traces": 12.0, "cost": 16.0, "scripts": 64.0, "programs": 20.0}
 
 Clock = Callable[[], float]
 

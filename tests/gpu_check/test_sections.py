@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.gpu_check import __main__ as main
-from tests.gpu_check import cost, driver, lanes, programs, scripts_check, trace
+from tests.gpu_check import cost, driver, lanes, programs, scripts_check, trace, traces
 from tests.gpu_check.budget import LONG, SHORT, START, TWIN, Budget, Deadline, Pace
 from tests.gpu_check.expected import Case
 from tests.gpu_check.row import BAD, Row
@@ -80,7 +80,7 @@ def test_the_table_has_its_facts_its_rows_and_its_notes(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("module", [cost, driver, lanes, programs])
+@pytest.mark.parametrize("module", [cost, driver, lanes, programs, traces])
 def test_each_column_has_a_width(module: Any) -> None:
     assert len(module.HEAD) == len(module.WIDTHS)
     assert printed(module.HEAD, module.WIDTHS)
@@ -90,7 +90,7 @@ def test_each_column_has_a_width(module: Any) -> None:
 
 
 def test_sections_are_chosen_by_name() -> None:
-    assert main.chosen("", "") == ["driver", "lanes", "cost", "scripts"]
+    assert main.chosen("", "") == ["driver", "lanes", "traces", "cost", "scripts"]
     assert main.chosen("", "python a.py") == list(main.SECTIONS)
     assert main.chosen("scripts, cost", "") == ["cost", "scripts"]
     for wrong in ("cots", "programs"):
@@ -339,7 +339,9 @@ def test_kernels_belong_to_the_phase_that_launched_them() -> None:
 
 def lane(**means: float) -> dict[str, Any]:
     rows = [{"name": name, "clock": "cuda", "mean": mean, "busy_least": mean / 2} for name, mean in means.items()]
-    return {"phases": [*rows, {"name": "data", "clock": "host", "mean": 1.0}]}
+    shares = [{"name": name, "share": 1 / 3} for name in KERNELS]
+    phases = [*rows, {"name": "data", "clock": "host", "mean": 1.0}]
+    return {"phases": phases, "device": {"trace": {"phases": shares}}}
 
 
 KERNELS = {name: {"steps": 20, "busy": 0.010, "span": 0.011} for name in ("forward", "backward", "optimizer")}
@@ -362,6 +364,41 @@ def test_a_lane_that_tells_nothing_or_too_much_is_seen() -> None:
     hosts = lane(forward=0.01)
     hosts["phases"][0]["clock"] = "host"
     assert lanes.judge(hosts, [KERNELS])[0][1], "the host's clock is no device lane"
+
+
+def test_a_share_by_the_trace_is_held_against_the_profilers() -> None:
+    told = lane(forward=0.01, backward=0.01, optimizer=0.01)
+    told["device"]["trace"]["phases"][0]["share"] = 0.30
+    assert [cells[-1][:7] for cells, _ in lanes.judge(told, [KERNELS])] == ["DIFFERS", "ok", "ok"]
+    told["device"] = {"trace": None}
+    assert [cells[-1] for cells, _ in lanes.judge(told, [KERNELS])] == ["MISSING: no trace"] * 3
+
+
+# Traces
+
+
+def traced_run(after: float, traces: int = 3, errors: str = "") -> Ran:
+    trace = {"begin": 0.02, "end": 0.06, "on_device": 3000, "on_host": 4000}
+    told = {"before": [0.030, 0.030], "after": [after] * max(1, traces), "traces": [trace] * traces}
+    return Ran(0, 9.0, "", errors, told)
+
+
+def test_a_loop_that_stays_slower_after_its_traces_is_bad(clock: Clock, tmp_path: Path) -> None:
+    def run(loop: str, variant: str, state: Path) -> Ran:
+        slower = variant == traces.LEFT_ATTACHED or (variant == traces.TRACED and loop == "mlp")
+        return traced_run(0.036 if slower else 0.0302, 0 if variant == traces.CONTROL else 3)
+
+    found = traces.measure(Deadline(10_000.0, clock), tmp_path, run)
+    rows = {each.name: traces.row(each) for each in found}
+    assert [rows[name][1] for name in ("gpt", "mlp", "graph")] == [False, True, False]
+    assert rows["gpt"][0][1:5] == ("30.00 ms", "+0.7%", "+0.7%", "+20.0%")
+
+
+def test_what_the_profiler_prints_is_a_fault(clock: Clock, tmp_path: Path) -> None:
+    ran = traced_run(0.03, errors="USDT: 1\n")
+    found = traces.measure(Deadline(0.0, clock), tmp_path, lambda loop, variant, state: ran)
+    assert all(traces.row(each)[1] and "USDT" in traces.row(each)[0][-1] for each in found)
+    assert all(len(each.trouble) == len(traces.VARIANTS) for each in found), "once, where time is up"
 
 
 # Programs

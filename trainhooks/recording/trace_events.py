@@ -17,6 +17,9 @@ from trainhooks.tracing.trace_reading import in_slices, kernel_trace, operator_t
 from trainhooks.tracing.tracer import OTHER_RANK, Finished, Tracer
 
 
+MIN_INSIDE = 0.9  # of a step, between the begin and the end of a trace: its marks are made a little apart
+
+
 class TraceEvents:
     """Ask the tracer for traces, and mark the steps that they disturb.
 
@@ -85,8 +88,13 @@ class TraceEvents:
 
     def _event(self, trace: Finished, batches: BatchAssembler) -> Optional[Mapping]:
         """Return what a trace shows; None where no whole step lies in it (a loader that had nothing left)."""
-        middles = {number: NANOSECOND * sum(times) / 2 for number, times in self._measured.items()}
-        inside = [number for number, t in middles.items() if trace.began <= t <= trace.until]
+        # Beginning a session takes longer than a short step, and is the first step's time.
+        begin, end = trace.asked / NANOSECOND, trace.until / NANOSECOND
+        inside = [
+            number
+            for number, (began, ended) in self._measured.items()
+            if min(ended, end) - max(began, begin) >= MIN_INSIDE * (ended - began)
+        ]
         if not inside:
             self._tracer.learn(trace, 0, 0)
             return None

@@ -57,6 +57,7 @@ class Finished(NamedTuple):
     session: Session
     result: Any
     on_cuda: bool
+    asked: int  # when its begin was called
     began: int
     until: int  # what was launched until then is recorded as a whole
     ended: int
@@ -241,7 +242,9 @@ class Tracer:
         is_whole = not self._on_cuda or (self._last is not None and self._last.query())
         left_out = None if is_whole else LATE
         until = ended if self._complete is None else self._complete
-        self.finished = Finished(session, result, self._on_cuda, self._began, until, ended, self._pause, left_out)
+        self.finished = Finished(
+            session, result, self._on_cuda, self._asked, self._began, until, ended, self._pause, left_out
+        )
         # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
         # wanted nor finished for refused.
         self._session = self._last = None

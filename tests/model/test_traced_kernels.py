@@ -165,3 +165,15 @@ def test_a_thread_that_holds_the_interpreter_is_the_cause() -> None:
     findings = judged(held())[0]
     assert findings[0].code == "gil-contention" and "train.py:18" in findings[0].evidence[0]
     assert not {"gpu-starved", "launch-bound"} & {finding.code for finding in findings}
+
+
+def test_without_a_trace_it_is_an_estimate() -> None:
+    def told(flops: float, reading: dict[str, Any] = IDLE_UNITS) -> list[Finding]:
+        ops = {"flops_forward": flops, "flops_backward": 2 * flops, "batch": 24, "length": 1024}
+        story = hf_trainer(reading=reading)
+        story.tell(Facts, facts={"ops": {**ops, "flops_by_dtype": {"bfloat16": 3 * flops}}})
+        return [finding for finding in judged(story)[0] if finding.code == "slow-kernel"]
+
+    (found,) = told(1e10)
+    assert "estimate" in found.title and "backward" in found.title and found.gain is None
+    assert not told(2e13) and not told(1e10, AT_WORK)

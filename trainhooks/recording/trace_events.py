@@ -16,7 +16,6 @@ from trainhooks.tracing import profiler
 from trainhooks.tracing.trace_reading import in_slices, kernel_trace, operator_trace
 from trainhooks.tracing.tracer import OTHER_RANK, Finished, Tracer
 
-
 MIN_INSIDE = 0.9  # of a step, between the begin and the end of a trace: its marks are made a little apart
 
 

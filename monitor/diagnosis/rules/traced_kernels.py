@@ -25,6 +25,7 @@ from monitor.model.device.kernel_classes import (
 from monitor.model.device.trace_report import Kernel, TraceReport
 from monitor.model.report import Finding
 from monitor.units import share
+from trainhooks.protocol.limits import clean
 
 MIN_SHARE = 0.10  # of the step: less is not worth a line
 MIN_LOUD_SHARE = 0.30  # likewise, for a warning where the gain is not known
@@ -51,7 +52,7 @@ def slow_kernel(evidence: Evidence) -> Finding | None:
     """Find a class of kernels that takes much of the step though it is slow for what it computes."""
     trace = traced.kernel_trace(evidence)
     if trace is None:
-        return None
+        return _estimated(evidence)
     kind = max(SLOW, key=lambda name: trace.share(name))
     part, advice, reason = traced.step_share(evidence, trace, kind), SLOW[kind], "these kernels use no tensor cores"
     if part < MIN_SHARE:
@@ -76,14 +77,43 @@ def slow_kernel(evidence: Evidence) -> Finding | None:
 
 def _near_neither_peak(evidence: Evidence, trace: TraceReport) -> str:
     """Return the class that takes most of the time where the driver sees neither peak in use; empty: none."""
-    device = evidence.device
-    tensor, memory = (None, None) if device is None else (device.tensor_active, device.memory_active)
-    if tensor is None or memory is None or tensor > MAX_TENSOR_ACTIVE or memory > MAX_MEMORY_ACTIVE:
-        return ""
-    if evidence.min_idle > MIN_LOUD_SHARE:  # then that is why
+    if not _uses_neither(evidence) or evidence.min_idle > MIN_LOUD_SHARE:  # an idle GPU has a finding of its own
         return ""
     known = (MATRIX, "copy", "mem", "comm")  # memory's own speed, and the network's, are no matter of the kernel
     return next((row.name for row in trace.classes if not row.name.startswith(known)), "")
+
+
+def _uses_neither(evidence: Evidence) -> bool:
+    device = evidence.device
+    tensor, memory = (None, None) if device is None else (device.tensor_active, device.memory_active)
+    return tensor is not None and memory is not None and tensor <= MAX_TENSOR_ACTIVE and memory <= MAX_MEMORY_ACTIVE
+
+
+MIN_ACTIVE = 0.80  # of the time that the SMs are active: then it is the kernels, not the host
+MAX_MFU = 0.03  # the model's own operations take no more of the peak; fp32 without tensor cores reaches 5% of bf16's
+
+
+def _estimated(evidence: Evidence) -> Finding | None:
+    """Find it without a trace: busy SMs that do little, by the driver."""
+    device, mfu = evidence.device, evidence.report.throughput.mfu
+    if device is None or device.sm_active is None or mfu is None or not evidence.has_steps():
+        return None
+    if device.sm_active < MIN_ACTIVE or mfu > MAX_MFU or not _uses_neither(evidence):
+        return None
+    rows = [row for row in evidence.report.phases if row.clock == "cuda"]
+    most = max(rows, key=lambda row: row.share, default=None)
+    where = f", most in {clean(most.name, 20)} ({share(most.share)} of the step)" if most is not None else ""
+    return Finding(
+        code="slow-kernel",
+        severity="warning",
+        title=f"Slow kernels{where}: SMs active {share(device.sm_active)}, at neither peak (estimate)",
+        evidence=[
+            f"tensor cores active {share(device.tensor_active)}, memory {share(device.memory_active)}, MFU {share(mfu)}",
+            "an estimate by the driver: no step was traced, so that the kernel is not known; gain not known",
+        ],
+        advice="Trace a few steps (trainmon run does, where it may) to see which kernel it is. Often it is a convolution"
+        " with long filters or many groups, a sort, a scan, or indexing that adds up.",
+    )
 
 
 # Passes over memory: more than half of the GPU's time in them is more than any matrix products get. In a network of

@@ -28,7 +28,6 @@ MIN_LAUNCH_SHARE = 0.5
 # Between two kernels of a CUDA graph; the fix replaces launches by that.
 GRAPH_GAP = 1e-6  # seconds
 MAX_GRAPH_GAP = 2e-6
-AFTER_CAUSES = 20  # a priority: what makes launches needless comes first, as recomputation does
 
 
 # Time in no phase that launches kernels is not reported twice; where something else explains the late launches, that
@@ -36,7 +35,6 @@ AFTER_CAUSES = 20  # a priority: what makes launches needless comes first, as re
 @rule(
     "launch-bound",
     Family.GPU,
-    priority=AFTER_CAUSES,
     suppresses=("gpu-starved", Suppress(("unaccounted-time",), same_culprit=True, if_shown=True)),
     idle_time=True,
     only_bound=True,

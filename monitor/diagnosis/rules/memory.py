@@ -312,7 +312,7 @@ def memory_headroom(evidence: Evidence) -> Finding | None:
     )
 
 
-@rule("checkpointing-unneeded", Family.MODEL)
+@rule("checkpointing-unneeded", Family.MODEL, priority=9)  # one setting; it makes launches needless, too
 def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     """Find gradient checkpointing although there is memory for all activations."""
     memory, backward, forward = hardware.model_memory(evidence), evidence.phase("backward"), evidence.phase("forward")

@@ -108,11 +108,12 @@ def _estimated(evidence: Evidence) -> Finding | None:
         severity="warning",
         title=f"Slow kernels{where}: SMs active {share(device.sm_active)}, at neither peak (estimate)",
         evidence=[
-            f"tensor cores active {share(device.tensor_active)}, memory {share(device.memory_active)}, MFU {share(mfu)}",
+            f"tensor cores active {share(device.tensor_active)}, memory {share(device.memory_active)}",
+            f"MFU {share(mfu)}",
             "an estimate by the driver: no step was traced, so that the kernel is not known; gain not known",
         ],
-        advice="Trace a few steps (trainmon run does, where it may) to see which kernel it is. Often it is a convolution"
-        " with long filters or many groups, a sort, a scan, or indexing that adds up.",
+        advice="See which kernel it is by a trace: trainmon run makes one where it may. Often it is a convolution with"
+        " long filters or many groups, a sort, a scan, or indexing that adds up.",
     )
 
 

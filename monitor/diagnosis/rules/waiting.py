@@ -185,17 +185,7 @@ MIN_UNNAMED_SHARE = 0.20
 MIN_WARNING_UNNAMED_SHARE = 0.35
 
 
-UNKNOWN_LAST = 30  # a priority: what has a name comes first
-
-
-@rule(
-    "unaccounted-time",
-    Family.WAITING,
-    priority=UNKNOWN_LAST,
-    suppresses=("gpu-starved",),
-    idle_time=True,
-    only_bound=True,
-)
+@rule("unaccounted-time", Family.WAITING, suppresses=("gpu-starved",), idle_time=True, only_bound=True)
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
     if not evidence.has_steps() or not evidence.report.wall.total or evidence.host_only:

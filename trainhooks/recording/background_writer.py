@@ -268,9 +268,10 @@ class BackgroundWriter:
             self._stamp(assembler.events)
         self._stamp(self._device_times.take())
         self._stamp(self._trace_events.take())
-        clock = self._device.status
-        if clock != self._sent_facts.get("device_clock"):
-            self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
+        known = {"device_clock": self._device.status, "tracing": self._device.tracer.status}
+        changed = {name: status for name, status in known.items() if status != self._sent_facts.get(name)}
+        if changed:
+            self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))])
         self._send(
             self._frames(monotonic_seconds(), is_last=True)
         )  # with all the above: the end of the program waits, and a disk may be slow

@@ -34,17 +34,26 @@ class DevicePlace:
 
     def begins(self, torch_cuda: Any) -> Optional[Any]:
         """Return the stream for the step that begins; None where it is unclear which device the program uses."""
-        self._current = current = int(torch_cuda.current_device())
+        self._current = int(torch_cuda.current_device())
+        device = self._find(torch_cuda, self._current)
+        if device is None:
+            return None
+        self._device = device
+        return torch_cuda.current_stream(device)
+
+    def stream(self, torch_cuda: Any) -> Optional[Any]:
+        """Return the stream for what is recorded between steps; None as above. The open step is not touched."""
+        device = self._find(torch_cuda, int(torch_cuda.current_device()))
+        return None if device is None else torch_cuda.current_stream(device)
+
+    def _find(self, torch_cuda: Any, current: int) -> Optional[int]:
         device: Optional[int] = current
         if len(self._model_devices) == 1:
             (device,) = self._model_devices
         elif current not in self._used:
             used = [index for index in context_devices() if self._is_used(torch_cuda, index)]
             device = current if current in used else used[0] if len(used) == 1 else None
-        if device is None:
-            return None
-        self._device = device
-        return torch_cuda.current_stream(device)
+        return device
 
     def goes_on(self, torch_cuda: Any) -> Optional[Any]:
         """Return the stream for a later event of the same step; None where the thread has changed its device."""
@@ -181,12 +190,12 @@ def make_event() -> Any:
     return sys.modules["torch"].cuda.Event()
 
 
-def free_memory() -> float:
-    """Return the free share of the current device's memory; 0 where torch does not say."""
+def free_memory(device: Any = None) -> float:
+    """Return the free share of a device's memory, of the current one's by default; 0 where torch does not say."""
     mem_get_info = getattr(torch_cuda(), "mem_get_info", None)
     if mem_get_info is None:
         return 0.0
-    free, total = mem_get_info()
+    free, total = mem_get_info(device)
     return float(free / total) if total else 0.0
 
 

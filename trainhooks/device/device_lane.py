@@ -134,7 +134,7 @@ class DeviceLane:
             What to put its first entry with.
         """
         if self.tracer.wanted:
-            self.tracer.at_boundary(lane)
+            self.tracer.at_boundary(lane, self.place)
         try:
             self._decide(lane, loop)
         except Exception as error:  # a device in error, an odd torch: the training must see it first

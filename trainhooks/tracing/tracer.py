@@ -84,6 +84,7 @@ class Tracer:
         self._steps_wanted = 1
         self._session: Optional[Session] = None
         self._thread = 0  # that began it
+        self._stream: Any = None  # on which events are recorded
         self._last: Any = None  # the event at the end of the last wanted step
         self._asked = self._began = self._steps = self._pause = 0
         self._complete: Optional[int] = None  # when the last wanted step had ended
@@ -172,13 +173,13 @@ class Tracer:
 
     # The training thread
 
-    def at_boundary(self, lane: Lane) -> None:
+    def at_boundary(self, lane: Lane, place: cuda.DevicePlace) -> None:
         """Begin a trace, or end it once its steps are done. Where a step begins; to be called while `wanted`."""
         if lane is not self._lane:
             return
         try:
             if self._session is None:
-                self._begin()
+                self._begin(place)
             elif get_ident() == self._thread:
                 self._steps += 1
                 if self._is_done():
@@ -186,12 +187,12 @@ class Tracer:
         except Exception as error:
             self._fail(error)
 
-    def _begin(self) -> None:
+    def _begin(self, place: cuda.DevicePlace) -> None:
         self._last_try = host_clock()
         if self._has_ended or profiler.is_in_use():
             self.turn_off(PROGRAM)
             return
-        if self._on_cuda and self._is_in_the_way():
+        if self._on_cuda and self._is_in_the_way(place):
             self.wanted = False
             return
         self._asked, self._until = self._last_try, FOREVER
@@ -200,34 +201,44 @@ class Tracer:
         self._began = host_clock()
         self._pause = self._began - self._asked
 
-    def _is_in_the_way(self) -> bool:
+    def _record(self) -> Any:
+        """Return an event that is done once the device has done all that it was given."""
+        event = cuda.make_event()
+        event.record(self._stream)
+        return event
+
+    def _is_in_the_way(self, place: cuda.DevicePlace) -> bool:
         """Return whether the device must not be traced now, or ever."""
         if cuda.captured:
             self.turn_off(GRAPHS)
             return True
         if not cuda.is_quiet():
             return True
-        if cuda.free_memory() < MIN_FREE_MEMORY_SHARE:
+        self._stream = place.stream(cuda.torch_cuda())
+        if self._stream is None:
+            return True
+        if cuda.free_memory(self._stream.device) < MIN_FREE_MEMORY_SHARE:
             self.status = NO_MEMORY
             return True
         return False
 
     def _is_done(self) -> bool:
         """Return whether the wanted steps are done, on the device, too. Never waits for it."""
+        if self._on_cuda and not cuda.is_quiet():
+            return False
         now = host_clock()
-        late = self._has_ended or now - self._began >= MAX_TRACE_NS
+        late = self._has_ended or now - self._began >= MAX_TRACE_NS or (self._on_cuda and cuda.captured)
         if self._complete is None and self._steps >= self._steps_wanted:
             self._complete = now
             if self._on_cuda:
-                self._last = cuda.make_event()
-                self._last.record()
+                self._last = self._record()
         if late or self._complete is None:
             return late
         return not self._on_cuda or bool(self._last.query())
 
     def end(self) -> None:
         """End the trace that this thread has begun, if there is one."""
-        if self._session is None or get_ident() != self._thread:
+        if self._session is None or get_ident() != self._thread or (self._on_cuda and cuda.captures):
             return
         try:
             self._end(self._session)
@@ -280,9 +291,7 @@ class Tracer:
         try:
             until = min(self._until, host_clock()) + MAX_DETACH_NS
             while host_clock() < until and cuda.is_quiet():
-                event = cuda.make_event()
-                event.record()
-                event.query()
+                self._record().query()
                 time.sleep(POLL_SECONDS)
         except Exception as error:
             pass_on(error)

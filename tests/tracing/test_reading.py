@@ -71,7 +71,7 @@ def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
         kernel("backward_kernel", 800, 900, 2),
         kernel("Memcpy HtoD (Pageable -> Device)", 60, 80, 3, size=4096),
     ]
-    trace = kernel_trace(recorded, MARKS, 1000)
+    trace = kernel_trace(recorded, MARKS, None, 1000)
     assert {(row[0], row[1]) for row in trace.rows} == {
         ("forward_kernel", "forward"),
         ("backward_kernel", "backward"),
@@ -85,7 +85,7 @@ def test_a_kernel_belongs_to_the_phase_that_launched_it() -> None:
 def test_what_runs_side_by_side_is_busy_once() -> None:
     launches = [call("cudaLaunchKernel", 90, 95, number) for number in (1, 2)]
     recorded = [*launches, kernel("a", 100, 200, 1), kernel("b", 150, 250, 2, stream=8)]
-    trace = kernel_trace(recorded, MARKS, 1000)
+    trace = kernel_trace(recorded, MARKS, None, 1000)
     assert trace.busy is not None and trace.kernel_seconds is not None
     assert (round(trace.busy * 1e9), round(trace.kernel_seconds * 1e9), trace.streams) == (150, 200, 2)
     assert union([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
@@ -101,8 +101,16 @@ def test_a_gap_is_by_what_the_host_did_in_most_of_it() -> None:
         call("cudaLaunchKernel", 410, 415, 3),
         kernel("c", 600, 700, 3),
     ]
-    trace = kernel_trace(recorded, MARKS, 1000)
+    trace = kernel_trace(recorded, MARKS, None, 700)
     assert rounded(trace.idle) == [("synchronizing", "forward", 1, 200), ("python", "backward", 1, 200)]
+
+
+def test_what_comes_before_the_first_kernel_and_after_the_last_one_is_a_gap() -> None:
+    """Unless the device was busy with work of before, which is not known."""
+    recorded = [call("cudaLaunchKernel", 310, 320, 1), kernel("a", 330, 400, 1), call("cudaFree", 400, 640)]
+    gaps = [("allocating", "backward", 1, 300), ("python", "forward", 1, 310)]
+    assert sorted(rounded(kernel_trace(recorded, MARKS, 20, 700).idle)) == gaps
+    assert rounded(kernel_trace(recorded, MARKS, None, 700).idle) == gaps[:1]
 
 
 def test_only_what_was_launched_in_whole_steps_counts() -> None:
@@ -114,7 +122,7 @@ def test_only_what_was_launched_in_whole_steps_counts() -> None:
         call("cudaLaunchKernel", 650, 660, 2),
         kernel("after", 700, 720, 2),
     ]
-    trace = kernel_trace(recorded, MARKS, 600)
+    trace = kernel_trace(recorded, MARKS, None, 600)
     assert rounded(trace.rows) == [("inside", "forward", 1, 300)]
     assert [row[:3] for row in trace.calls] == [("cudaLaunchKernel", "forward", 1)]
 

@@ -100,7 +100,8 @@ class TraceEvents:
         recorded = list(in_slices(profiler.read(trace.result, trace.session), _release))
         self._tracer.learn(trace, len(inside), len(recorded))
         if trace.on_cuda:
-            event = kernel_trace(recorded, batches.marks or [], trace.until)
+            since = trace.began if trace.was_idle else None
+            event = kernel_trace(recorded, batches.marks or [], since, trace.until)
         else:
             event = operator_trace(recorded, batches.marks or [], _release)
         event.first, event.steps = min(inside), len(inside)

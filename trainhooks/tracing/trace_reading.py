@@ -118,10 +118,11 @@ def shapes_of(one: Optional[Recorded]) -> str:
     return clean(" ".join("x".join(str(size) for size in shape) for shape in shapes if shape), MAX_NAME)
 
 
-def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], until: int) -> Trace:
+def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], since: Optional[int], until: int) -> Trace:
     """Return the trace of kernels, copies and memsets, and of the calls of the CUDA runtime. Arguments as above.
 
     Args:
+        since: when the trace began, if the device had nothing to do then; else its first gap is not known.
         until: by the host's clock. Of later steps some kernels are missing, and of earlier ones the launches: both are
             left out.
     """
@@ -143,7 +144,7 @@ def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], until: int
     trace = Trace(producer="", seq=0, t=0.0, device="cuda", rows=kernels.rows(), calls=calls.rows())
     trace.busy = sum(ended - began for began, ended in busy) / NANOSECOND
     trace.kernel_seconds = sum(one.ended - one.began for one in on_device) / NANOSECOND
-    trace.idle = _idle(busy, on_host, phases)
+    trace.idle = _idle(_with_ends(busy, since, until), on_host, phases)
     trace.streams = len({one.lane for one in on_device})
     trace.bytes = [(name, phase, size) for (name, phase), size in sizes.items()][:MAX_ROWS]
     return trace
@@ -167,6 +168,13 @@ def union(stretches: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
     return out
 
 
+def _with_ends(busy: List[Tuple[int, int]], since: Optional[int], until: int) -> List[Tuple[int, int]]:
+    """Return busy stretches between the begin and the end of the steps, so that what lies outside of them is a gap."""
+    first = [(since, since)] if since is not None and busy and since < busy[0][0] else []
+    last = [(until, until)] if busy and busy[-1][1] < until else []
+    return first + busy + last
+
+
 def _idle(busy: List[Tuple[int, int]], on_host: List[Recorded], phases: Phases) -> List[TraceRow]:
     """Return the device's gaps by what the host did in most of each (a call, or `python`), and by phase."""
     calls = sorted(on_host, key=lambda one: one.began)
@@ -181,5 +189,5 @@ def _idle(busy: List[Tuple[int, int]], on_host: List[Recorded], phases: Phases) 
                 kind = cuda_call_activity(one.name)
                 spent[kind] = spent.get(kind, 0) + shared
         spent["python"] = max(0, ended - began - sum(spent.values()))
-        table.add(max(spent, key=lambda kind: spent[kind]), phases.at(began), ended - began)
+        table.add(max(spent, key=lambda kind: spent[kind]), phases.at((began + ended) // 2), ended - began)
     return table.rows()

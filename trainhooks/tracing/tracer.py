@@ -59,6 +59,7 @@ class Finished(NamedTuple):
     on_cuda: bool
     asked: int  # when its begin was called
     began: int
+    was_idle: bool  # whether the device had nothing to do then
     until: int  # what was launched until then is recorded as a whole
     ended: int
     pause: int  # that the training thread stood still for
@@ -85,6 +86,7 @@ class Tracer:
         self._session: Optional[Session] = None
         self._thread = 0  # that began it
         self._stream: Any = None  # on which events are recorded
+        self._was_idle = False
         self._last: Any = None  # the event at the end of the last wanted step
         self._asked = self._began = self._steps = self._pause = 0
         self._complete: Optional[int] = None  # when the last wanted step had ended
@@ -196,8 +198,10 @@ class Tracer:
             self.wanted = False
             return
         self._asked, self._until = self._last_try, FOREVER
+        before = self._record() if self._on_cuda else None
         session = profiler.begin(self._on_cuda)
         self._session, self._thread, self._steps, self._complete = session, get_ident(), 0, None
+        self._was_idle = before is not None and bool(before.query())
         self._began = host_clock()
         self._pause = self._began - self._asked
 
@@ -254,7 +258,7 @@ class Tracer:
         left_out = None if is_whole else LATE
         until = ended if self._complete is None else self._complete
         self.finished = Finished(
-            session, result, self._on_cuda, self._asked, self._began, until, ended, self._pause, left_out
+            session, result, self._on_cuda, self._asked, self._began, self._was_idle, until, ended, self._pause, left_out
         )
         # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
         # wanted nor finished for refused.

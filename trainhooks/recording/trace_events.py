@@ -104,6 +104,8 @@ class TraceEvents:
             event = kernel_trace(recorded, batches.marks or [], since, trace.until)
         else:
             event = operator_trace(recorded, batches.marks or [], _release)
+        if trace.left_out is not None:  # what ran last is missing
+            event.busy, event.kernel_seconds, event.idle = None, None, []
         event.first, event.steps = min(inside), len(inside)
         event.seconds, event.left_out = (trace.until - trace.began) / NANOSECOND, trace.left_out
         event.pause, event.t = trace.pause / NANOSECOND, monotonic_seconds()

@@ -59,15 +59,11 @@ class TraceReport:
     launches: float | None = None  # a step
     waits: float | None = None  # calls a step in which the host waits for the device
     streams: int | None = None
-    left_out: str | None = None  # what is missing, and why
+    left_out: str | None = None  # why kernels are missing: the shares are of what was recorded
 
     def share(self, *kinds: str) -> float:
         """Return the share of these classes, and of their variants: `attention` has `attention, flash`."""
         return sum(row.share for row in self.classes if row.name.startswith(kinds))
-
-    def seconds_of(self, *kinds: str) -> float:
-        """Return their seconds a step."""
-        return sum(row.seconds for row in self.classes if row.name.startswith(kinds))
 
 
 def trace_report(trace: Trace, usual: float | None = None) -> TraceReport:
@@ -142,7 +138,8 @@ def figures(trace: TraceReport) -> list[str]:
         parts.append(f"{number(trace.launches)} launches a step")
     if trace.waits is not None:
         parts.append(f"{number(trace.waits)} waits for the GPU a step")
-    return [*parts, f"the trace took {duration(trace.pause)}"]
+    parts.append(f"the trace took {duration(trace.pause)}")
+    return parts if trace.left_out is None else [*parts, f"not all kernels are in it: it {trace.left_out}"]
 
 
 def _shares(rows: Iterable[tuple[str, TraceRow]], steps: int, total: float) -> list[TraceShare]:

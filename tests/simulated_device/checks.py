@@ -10,6 +10,7 @@ import statistics
 from itertools import pairwise
 from typing import Any
 
+from tests.simulated_device.device import Call, Piece
 from tests.simulated_device.plays import Played
 from tests.simulated_device.workloads import DEVICE, FOREIGN, Workload
 
@@ -141,6 +142,28 @@ def _stretches(played: Played, workload: Workload) -> list[str]:
     if abs(told - true) > 0.005 * true + SLACK:
         wrong.append(f"stretches add up to {told:.4f} s of {true:.4f}")
     return wrong[:3]
+
+
+def traces(played: Played) -> list[str]:
+    """Of traced steps: the device's time by phase is that of all that was launched in them, and of nothing else."""
+    found = played.told.kind("trace")
+    wrong = [f"misdeed: {each}" for each in played.truth["misdeeds"]]
+    for trace in found:
+        steps = range(trace["first"], trace["first"] + trace["steps"])
+        true, told = dict[str, float](), dict[str, float]()
+        for call in map(Call._make, played.truth["runtime"]):
+            if call.step in steps:
+                for piece in map(Piece._make, call.pieces):
+                    true[call.label] = true.get(call.label, 0.0) + (piece.end - piece.start) / 1e9
+        for _, phase, _, seconds in trace["rows"]:
+            told[phase] = told.get(phase, 0.0) + seconds
+        whole = sum(true.values())
+        wrong += [
+            f"{name}: {true.get(name, 0.0):.6f} s in truth, {told.get(name, 0.0):.6f} s traced of {whole:.6f} s"
+            for name in sorted({*true, *told})
+            if abs(true.get(name, 0.0) - told.get(name, 0.0)) > POINTS * whole
+        ]
+    return wrong if found else [*wrong, "no step was traced"]
 
 
 def spread(played: Played) -> list[str]:

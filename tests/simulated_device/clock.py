@@ -65,14 +65,15 @@ def install_clock() -> Clock:
     """In place of `time.monotonic` and its kin, for every module that is imported from here on.
 
     It begins at the real time, so that what the system tells of this process (when it was started) is not in its
-    future. `time.time` and `time.sleep` stay as they are: the first is for display, the second is for those who wait
-    for the background thread, which lives in real time.
+    future. `time.time_ns` goes with it: traces are told by that. `time.time` and `time.sleep` stay as they are: the
+    first is for display, the second is for those who wait for the background thread, which lives in real time.
     """
     if "trainhooks.lane_entries" in sys.modules:
         raise RuntimeError("the hooks have bound the real clock already: begin before trainhooks is imported")
     for name in _REAL:
         __import__(name)
-    clock = Clock(time.monotonic_ns())
+    clock, behind = Clock(time.monotonic_ns()), time.time_ns() - time.monotonic_ns()
+    time.time_ns = lambda: clock.now + behind
     for name in _NANOSECONDS:
         setattr(time, name, clock.nanoseconds)
     for name in _SECONDS:

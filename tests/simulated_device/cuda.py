@@ -11,9 +11,12 @@ import sys
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.simulated_device.device import Device, DeviceError, Graph, Mark, Stream
+
+if TYPE_CHECKING:
+    from tests.simulated_device.kineto import Kineto
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _HOOKS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))), "trainhooks") + os.sep
@@ -30,6 +33,8 @@ class Face:
         self.misdeeds: list[str] = []
         self.initialized = True
         self.compiling = False
+        self.captured = False  # whether a graph ever was
+        self.kineto: Kineto | None = None
         self.events = 0  # ever made by hooks
         self.calls: dict[str, int] = {}  # by hooks
         self.hooks_cost = 0  # nanoseconds that the host was charged for calls of hooks
@@ -76,6 +81,8 @@ class Face:
                     each.capture.broken = name
                     if ours:
                         self.misdeed(f"{name} in a capture")
+            if self.kineto is not None:
+                self.kineto.touched()
         device.check()
         return device
 
@@ -276,6 +283,7 @@ class _Event:
         self.captured = False
 
     def record(self, stream: Any = None) -> None:
+        began = self.face.clock.now
         device = self.face.call("Event.record", self.face.devices[0].costs.record if self.timed else 12_000)
         on: Stream = device.stream if stream is None else stream.simulated
         ours = by_hooks()
@@ -287,6 +295,7 @@ class _Event:
         self.captured = on.device.capture is not None
         self.recorded_at = self.face.clock.now
         self.mark = on.device.mark(on)
+        on.device.called("cudaEventRecord", began)
 
     def _asked(self, name: str, cost: int) -> Mark | None:
         self.face.call(name, cost)
@@ -298,7 +307,9 @@ class _Event:
         return mark
 
     def query(self) -> bool:
+        began = self.face.clock.now
         mark = self._asked("Event.query", self.face.devices[0].costs.query)
+        self.face.devices[self.face.current_device()].called("cudaEventQuery", began)
         return mark is None or self.face.clock.now >= mark.at
 
     def elapsed_time(self, end: Any) -> float:
@@ -315,9 +326,11 @@ class _Event:
     def synchronize(self) -> None:
         if by_hooks():
             self.face.misdeed("synchronize")
+        began = self.face.clock.now
         mark = self._asked("Event.synchronize", 0)
         if mark is not None:
             mark.stream.device.waited += self.face.clock.wait_until(mark.at)
+            mark.stream.device.called("cudaEventSynchronize", began)
 
     def wait(self, stream: Any = None) -> None:
         mark = self._asked("Event.wait", self.face.devices[0].costs.query)
@@ -335,6 +348,7 @@ class _CUDAGraph:
         self.graph = Graph()
 
     def capture_begin(self, *_: Any, **__: Any) -> None:
+        self.face.captured = True
         self.face.devices[self.face.current_device()].capture = self.graph
 
     def capture_end(self) -> None:

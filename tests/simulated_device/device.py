@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_native_id
 from typing import NamedTuple
 
 from tests.simulated_device.allocator import Allocator
@@ -23,6 +24,9 @@ RESOLUTION = 500  # nanoseconds, of an event's time
 MEMORY = 79 * 2**30  # bytes that a process can have
 HELD = 48 * 2**30  # bytes of a training whose tensors are not followed
 PAGEABLE, PINNED = 5.1e9, 25e9  # bytes a second that copies to the device reach
+
+KERNEL_NAME = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)"
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 Hold = Callable[[int], int]  # the earliest begin of a piece of work -> how much longer it is held up
 
@@ -52,6 +56,13 @@ class CostTable:
     memory: int = 151_000  # the allocator's figures
     view: int = 1_500  # an operation that starts no kernel
     driver: int = 500_000  # a call that gives or takes memory of the device
+    # Of torch's profiler: to begin a session, for each of its first calls and for each call, to end it, for each event.
+    session: int = 6_000_000
+    buffer: int = 2_400_000
+    traced: int = 1_500
+    session_end: int = 15_000_000
+    event: int = 12_000
+    detach: int = 30_000_000  # after its end, until the device can be traced again
 
 
 class Stream:
@@ -69,12 +80,40 @@ class Mark(NamedTuple):
     stream: Stream
 
 
+class Piece(NamedTuple):
+    """A kernel, copy or memset, as the device ran it: in nanoseconds of the host's clock."""
+
+    name: str
+    start: int
+    end: int
+    stream: int
+    size: int  # bytes
+
+
+class Call(NamedTuple):
+    """A call of the CUDA runtime, and what the device ran for it; `label` and `step` as in the ledger."""
+
+    name: str
+    began: int
+    ended: int
+    thread: int
+    label: str
+    step: int
+    pieces: tuple[Piece, ...]
+
+
 class Graph:
     """Launches that were captured, replayed by one."""
 
     def __init__(self) -> None:
-        self.work: list[tuple[int, str, str, float]] = []
+        self.work: list[tuple[int, str, str, float, str]] = []
         self.broken: str | None = None  # by whom
+
+
+def copy_name(back: bool, pageable: bool) -> str:
+    """What a profiler calls a copy between host and device."""
+    host = "Pageable" if pageable else "Pinned"
+    return f"Memcpy DtoH (Device -> {host})" if back else f"Memcpy HtoD ({host} -> Device)"
 
 
 class Device:
@@ -106,6 +145,9 @@ class Device:
         self.arrivals: list[int] = []  # when the device would have come by the begin of each batch
         self.label = "other"
         self.slowness = 1.0  # of kernels: clocks that fall
+        self.kernels: Mapping[str, Sequence[str]] = {}  # names of those that are launched in each phase, in turns
+        self.calls: deque[Call] = deque(maxlen=QUEUE)  # the newest, or all from `keep_calls` on
+        self.before_call: Callable[[], None] = lambda: None  # where somebody watches
         self.memory = Allocator(MEMORY, driver=self._allocates)
         self.memory.allocated = self.memory.peak_allocated = HELD  # by what is not simulated in detail
         self.memory.reserved = self.memory.peak_reserved = HELD
@@ -121,9 +163,27 @@ class Device:
 
     def _allocates(self, what: str) -> None:
         """cudaMalloc and cudaFree: the first is a call that takes its time, the second waits for the device."""
+        began = self.begins_call()
         if what == "free":
-            self.synchronize()
+            self._wait()
         self.clock.pass_by(self.costs.driver)
+        self.called("cudaFree" if what == "free" else "cudaMalloc", began)
+
+    # Calls
+
+    def keep_calls(self) -> None:
+        """Forget no call from here on."""
+        self.calls = deque(self.calls)
+
+    def begins_call(self) -> int:
+        """A call of the CUDA runtime is made. Returns when."""
+        self.before_call()
+        return self.clock.now
+
+    def called(self, name: str, began: int, label: str | None = None, *pieces: Piece) -> None:
+        """It has returned."""
+        call = Call(name, began, self.clock.now, get_native_id(), label or self.label, self.step, pieces)
+        self.calls.append(call)
 
     # The host
 
@@ -158,21 +218,27 @@ class Device:
         stream: Stream | None = None,
         occupancy: float = 0.9,
         *uses: float,
+        name: str | None = None,
     ) -> None:
         """Launch so many kernels of so many seconds each. Waits where the queue is full.
 
         Args:
             uses: the shares of what the tensor cores can do, and the memory.
+            name: of the kernel; else those of the phase take turns.
         """
         self.check()
         label, stream = label or self.label, stream or self.stream
         duration = int(seconds * SECOND * self.slowness)
-        for _ in range(count):
+        names = (name,) if name is not None else self.kernels.get(label, (KERNEL_NAME,))
+        for number in range(count):
+            began = self.begins_call()
             self.clock.pass_by(self.costs.launch)
+            name = names[number % len(names)]
             if self.capture is not None:
-                self.capture.work.append((duration, label, KERNEL, occupancy))
+                self.capture.work.append((duration, label, KERNEL, occupancy, name))
             else:
-                self._enqueue(duration, label, stream, KERNEL, occupancy, uses=uses)
+                piece = self._enqueue(duration, label, stream, KERNEL, occupancy, uses=uses, name=name)
+                self.called("cudaLaunchKernel", began, label, piece)
 
     def copy(
         self,
@@ -191,36 +257,49 @@ class Device:
         """
         self.check()
         label, stream = label or self.label, stream or self.stream
+        began = self.begins_call()
         self.clock.pass_by(self.costs.copy)
         if pageable:
-            self.synchronize(stream)
+            self._wait(stream)
         rate = PAGEABLE if pageable else PINNED
         link = (0.0, 0.0, -rate if back else rate)
-        self._enqueue(int(size / rate * SECOND), label, stream, COPY, 0.0, uses=link)
-        if pageable or blocking:
+        name = copy_name(back, pageable)
+        piece = self._enqueue(int(size / rate * SECOND), label, stream, COPY, 0.0, uses=link, name=name, size=int(size))
+        if pageable:
+            self._wait(stream)
+        self.called("cudaMemcpyAsync", began, label, piece)
+        if blocking:
             self.synchronize(stream)
 
     def collective(self, seconds: float, late: float = 0.0, label: str | None = None) -> None:
         """A reduction on the stream of communication, after what is queued; the last peer is so many seconds late."""
         self.check()
+        label, began = label or self.label, self.begins_call()
         self.clock.pass_by(self.costs.launch)
         there = self.communication
         there.free = max(there.free, self.stream.free)
-        self._enqueue(int((seconds + late) * SECOND), label or self.label, there, COLLECTIVE, 0.1)
+        piece = self._enqueue(int((seconds + late) * SECOND), label, there, COLLECTIVE, 0.1, name=ALL_REDUCE)
+        self.called("cudaLaunchKernel", began, label, piece)
 
     def wait_stream(self, other: Stream, stream: Stream | None = None) -> None:
         """What is launched from here on begins after all that `other` was given."""
+        began = self.begins_call()
         self.clock.pass_by(self.costs.query)
         stream = stream or self.stream
         stream.free = max(stream.free, other.free)
+        self.called("cudaStreamWaitEvent", began)
 
     def replay(self, graph: Graph) -> None:
         """One launch for everything captured."""
         self.check()
+        began = self.begins_call()
         self.clock.pass_by(self.costs.launch)
-        for duration, label, kind, occupancy in graph.work:
-            self._enqueue(duration, label, self.stream, kind, occupancy, room=False)
+        pieces = [
+            self._enqueue(duration, label, self.stream, kind, occupancy, room=False, name=name)
+            for duration, label, kind, occupancy, name in graph.work
+        ]
         self._queue.append(self.stream.free)
+        self.called("cudaGraphLaunch", began, None, *pieces)
 
     def _enqueue(
         self,
@@ -231,20 +310,24 @@ class Device:
         occupancy: float,
         room: bool = True,
         uses: tuple[float, ...] = (),
-    ) -> None:
+        name: str = KERNEL_NAME,
+        size: int = 0,
+    ) -> Piece:
         if room:
             self._make_room()
         earliest = max(self.clock.now + LATENCY, stream.free)
         if kind == COPY:
             earliest = max(earliest, self._copier)
-        end = earliest
-        for start, end in self._turns(earliest, duration):
+        first = end = earliest
+        for place, (start, end) in enumerate(self._turns(earliest, duration)):
+            first = first if place else start
             self.ledger.add(Work(start, end, label, kind, self.step, occupancy, *uses))
         stream.free = end
         if kind == COPY:
             self._copier = end
         if room:
             self._queue.append(end)
+        return Piece(name, first, end, stream.handle, size)
 
     def _make_room(self) -> None:
         queue, now = self._queue, self.clock.now
@@ -252,6 +335,7 @@ class Device:
             queue.popleft()
         if len(queue) >= QUEUE:
             self.blocked += self.clock.wait_until(queue.popleft())
+            self.called("Command Buffer Full", now)
 
     def _turns(self, start: int, duration: int) -> Iterator[tuple[int, int]]:
         """When the work runs: whole, or in the turns that another process leaves it."""
@@ -273,15 +357,22 @@ class Device:
     def synchronize(self, stream: Stream | None = None) -> None:
         """The host waits until the device has done everything, or one stream."""
         self.check()
+        began = self.begins_call()
+        self._wait(stream)
+        self.called("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize", began)
+
+    def _wait(self, stream: Stream | None = None) -> None:
         ends = [self.compute.free, self.communication.free, self.stream.free] if stream is None else [stream.free]
         self.waited += self.clock.wait_until(max(ends))
 
     def item(self, stream: Stream | None = None) -> None:
         """A number is read: a small copy behind everything, and the wait for it."""
         self.check()
+        began = self.begins_call()
         self.clock.pass_by(self.costs.item)
         stream = stream or self.stream
-        stream.free = max(stream.free, self.clock.now)
+        stream.free = at = max(stream.free, self.clock.now)
+        self.called("cudaMemcpyAsync", began, None, Piece(copy_name(True, False), at, at, stream.handle, 4))
         self.synchronize(stream)
 
     # Events

@@ -8,11 +8,13 @@ torch's own C++ refuses: workloads place their tensors with `place` instead.
 from __future__ import annotations
 
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tests.simulated_device.cuda import Face, by_hooks
-from tests.simulated_device.device import Device
+from tests.simulated_device.device import Device, copy_name
+from tests.simulated_device.kineto import CUDA, HOST, ON_DEVICE, Kineto
 from tests.simulated_device.ledger import COPY
 
 _ON = "_simulated"  # an attribute of tensors on the device
@@ -37,6 +39,7 @@ def install(*devices: Device) -> Face:
         setattr(torch.cuda, name, value)
     torch.version.cuda = "13.0"  # type: ignore[assignment]
     torch._C._cuda_hasPrimaryContext = face.context  # type: ignore[attr-defined]
+    _stand_in_profiler(torch, face)
     _stand_in_tensors(torch, face)
     return face
 
@@ -48,9 +51,32 @@ def install_fake(*devices: Device) -> Face:
     torch.cuda, torch.__version__ = face.cuda, "9"
     torch.version = SimpleNamespace(cuda="13.0")
     torch.compiler = SimpleNamespace(is_compiling=lambda: face.compiling, is_dynamo_compiling=lambda: face.compiling)
-    torch._C = SimpleNamespace(_cuda_hasPrimaryContext=face.context)
+    face.kineto = Kineto(face)
+    config = SimpleNamespace(ProfilerConfig=lambda *_: None, ProfilerState=SimpleNamespace(KINETO=1))
+    torch.autograd = SimpleNamespace(profiler=config, DeviceType=SimpleNamespace(CPU=HOST, CUDA=ON_DEVICE))
+    torch.profiler = SimpleNamespace(ProfilerActivity=SimpleNamespace(CPU="cpu", CUDA=CUDA))
+    torch._C = SimpleNamespace(
+        _cuda_hasPrimaryContext=face.context,
+        _autograd=SimpleNamespace(**face.kineto.functions()),
+        _profiler=SimpleNamespace(_ExperimentalConfig=lambda: None),
+    )
+    time.sleep = face.kineto.sleep(time.sleep)
     sys.modules["torch"] = torch
     return face
+
+
+def _stand_in_profiler(torch: Any, face: Face) -> None:
+    import torch.profiler
+
+    profiler = torch.autograd.profiler
+    face.kineto = Kineto(face, torch)
+    for name, function in face.kineto.functions().items():
+        setattr(torch._C._autograd, name, function)
+        if hasattr(profiler, name):  # bound by torch's own classes, which a program uses
+            setattr(profiler, name, function)
+    activities = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
+    profiler._supported_activities = lambda: activities
+    time.sleep = face.kineto.sleep(time.sleep)
 
 
 def _stand_in_tensors(torch: Any, face: Face) -> None:
@@ -93,8 +119,11 @@ def _stand_in_tensors(torch: Any, face: Face) -> None:
         there, here = _ON in source.__dict__, _ON in self.__dict__
         if there or here:
             pinned = _PINNED in (self if there else source).__dict__
+            began = face.devices[face.current_device()].begins_call()
             device = face.call("copy_", face.devices[0].costs.copy)
-            device._enqueue(2_000, device.label, device.stream, COPY, 0.0)
+            name = copy_name(there, not pinned)
+            piece = device._enqueue(2_000, device.label, device.stream, COPY, 0.0, name=name, size=source.nbytes)
+            device.called("cudaMemcpyAsync", began, None, piece)
             if not (there and here) and not (pinned and non_blocking):
                 if by_hooks():
                     face.misdeed("a copy that waits for the device")

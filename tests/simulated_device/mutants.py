@@ -116,6 +116,28 @@ def _blind_to_captures(face: Any) -> None:
     cuda.is_quiet = lambda: True
 
 
+def _traced_by_time(face: Any) -> None:
+    """A kernel belongs to the phase in which it ran."""
+    from trainhooks.recording import trace_events
+
+    kernel_trace = trace_events.kernel_trace
+
+    def joined(recorded: Any, *rest: Any) -> Any:
+        ran = {one.correlation: one.began for one in recorded if one.on_device}
+        moved = [one if one.on_device else one._replace(began=ran.get(one.correlation, one.began)) for one in recorded]
+        return kernel_trace(moved, *rest)
+
+    trace_events.kernel_trace = joined  # type: ignore[assignment]
+
+
+def _whole_session(face: Any) -> None:
+    """All that a session recorded is of the steps that were to be traced."""
+    from trainhooks.recording import trace_events
+
+    kernel_trace = trace_events.kernel_trace
+    trace_events.kernel_trace = lambda recorded, marks, since, until: kernel_trace(recorded, marks, since, 1 << 62)
+
+
 MUTANTS: dict[str, Callable[[Any], None]] = {
     "host clock as device time": _host_clock,
     "interval as busy": _interval_as_busy,
@@ -125,4 +147,6 @@ MUTANTS: dict[str, Callable[[Any], None]] = {
     "waits for the device": _waits,
     "asks from another thread": _beside,
     "blind to captures": _blind_to_captures,
+    "kernels by when they ran": _traced_by_time,
+    "a whole session as its steps": _whole_session,
 }

@@ -101,6 +101,8 @@ def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, 
         "waited": device.waited / 1e9,
         "readings": readings,
         "costs": asdict(device.costs),
+        "sessions": [asdict(each) for each in face.kineto.sessions],
+        "runtime": list(device.calls) if face.kineto.sessions else [],
     }
     with open(TRUTH, "w") as file:
         json.dump(truth, file)

@@ -14,12 +14,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from monitor.running import launch
 from tests.hooks.conftest import FOREIGN, ROOT, Told
 from tests.simulated_device.play import TRUTH, VARIABLE
 from tests.simulated_device.workloads import WORKLOADS, Workload
 from trainhooks.protocol import rundir
 from trainhooks.session import DEBUG_VARIABLE
 
+# What `trainmon run` sets, so that kernels are traced.
+TRACING = launch.PROFILER
 PLAY = Path(__file__).with_name("play.py")
 
 

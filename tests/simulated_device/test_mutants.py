@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.simulated_device import checks
 from tests.simulated_device.mutants import MUTANTS
-from tests.simulated_device.plays import Played, Plays
+from tests.simulated_device.plays import TRACING, Played, Plays
 
 
 def _costs(played: Played) -> list[str]:
@@ -26,6 +28,10 @@ FOUND = {
 }
 
 
+# Of traces: each is played on a host that is ahead of its device by several steps.
+TRACED = {"kernels by when they ran": "in truth", "a whole session as its steps": "in truth"}
+
+
 @pytest.mark.parametrize("mutant", FOUND)
 def test_it_is_found_out(play: Plays, mutant: str) -> None:
     name, check, why = FOUND[mutant]
@@ -34,6 +40,13 @@ def test_it_is_found_out(play: Plays, mutant: str) -> None:
     assert any(why in each for each in found), found
 
 
+@pytest.mark.parametrize("mutant", TRACED)
+def test_it_is_found_out_by_its_traces(play: Plays, mutant: str) -> None:
+    traced: dict[str, Any] = {"changes": {"steps": 120}, "environment": TRACING}
+    assert checks.traces(play("reads-each-20th", **traced)) == []
+    assert any(TRACED[mutant] in each for each in checks.traces(play("reads-each-20th", mutant=mutant, **traced)))
+
+
 def test_each_mutant_is_tried() -> None:
     """The last one breaks a capture: `test_safety` plays it."""
-    assert set(MUTANTS) == {*FOUND, "blind to captures"}
+    assert set(MUTANTS) == {*FOUND, *TRACED, "blind to captures"}

@@ -41,6 +41,9 @@ class TraceEvents:
         lane, on_cuda = batches.assembler.lane, self._device.is_on
         if lane is None or self._batches is not None:
             return
+        if self._device.status is not None and not on_cuda:  # a GPU is used: the host's operators say little
+            self._tracer.turn_off(self._device.status)
+            return
         if self._tracer.is_due(on_cuda, self._process.steps):
             self._batches, batches.marks = batches, []  # before the training thread knows of it
             self._tracer.arm(lane, on_cuda)

@@ -28,6 +28,16 @@ _PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1}  # where the first fac
 _MADE = ("empty", "detach", "alias", "lift_fresh", "_record_function", "is_same_size", "new_empty", "_unsafe_view")
 # Without these, atomics; deterministic algorithms sort first, and take this many times as long.
 _SCATTERED, _SORTED = ("index_add", "scatter_add", "embedding_dense_backward", "index_put"), 10.0
+_FUSED = (
+    "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float> >(int)"
+)
+# What the profiler calls them, of what is bound by memory.
+_NAMES = {
+    "_softmax": "void softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 11, true, false>(int)",
+    "_softmax_backward_data": "void softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 11, true, false>(int)",
+    "sum": "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, float, unsigned int> >(int)",
+    "native_layer_norm": "void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float, false>(int)",
+}
 _OPTIMIZER = 6.0  # times that each byte of weights, gradients and both moments passes in a fused step, divided by four
 
 
@@ -171,7 +181,8 @@ class Eager(TorchDispatchMode):
             self.launch(kernel)
 
     def launch(self, kernel: Kernel) -> None:
-        self._device.launch(1, kernel.seconds, None, None, kernel.occupancy, kernel.tensor, kernel.memory)
+        uses = kernel.tensor, kernel.memory
+        self._device.launch(1, kernel.seconds, None, None, kernel.occupancy, *uses, name=kernel.name)
 
     def _kernels(self, name: str, args: Any, given: list[Any], made: list[Any]) -> list[Kernel]:
         plain = name.rstrip("_")
@@ -184,10 +195,11 @@ class Eager(TorchDispatchMode):
         if plain == "convolution_backward":
             return [each for _ in made[:2] for each in _convolved(args[1], args[2], args[0])]
         if name.startswith("_fused_"):
-            return [roofline.of_many([_size(each) for each in given], _OPTIMIZER / 4)]
+            return [roofline.of_many([_size(each) for each in given], _OPTIMIZER / 4)._replace(name=_FUSED)]
         moved = sum(map(_size, {id(each): each for each in (*given, *made) if each.is_meta}.values()))
         times = _SORTED if plain in _SCATTERED and torch.are_deterministic_algorithms_enabled() else 1.0
-        return [roofline.elementwise(times * moved, max(each.numel() for each in made))]
+        found = roofline.elementwise(times * moved, max(each.numel() for each in made))
+        return [found._replace(name=_NAMES.get(plain, found.name))]
 
     # Memory
 

@@ -74,6 +74,8 @@ class Kineto:
             face.misdeed("a session after a graph was captured")
         if ours and other is not None and not other.by_hooks:
             face.misdeed("a session in place of the program's")
+        if not ours and other is not None and other.by_hooks:
+            face.misdeed("the program's session had to take the hooks' over")
         if other is not None and other.thread == get_ident():
             raise RuntimeError("Profiler is already enabled on this thread.")
         sees = not self._attached

@@ -98,9 +98,9 @@ class Plays:
         """Play a workload; `order` is as `play` takes it."""
         return self._once({"workload": workload, **order}, replace(WORKLOADS[workload], **order.get("changes", {})))
 
-    def program(self, name: str, mended: bool = False) -> Played:
+    def program(self, name: str, mended: bool = False, **order: Any) -> Played:
         """Play a program of `programs`, on the real torch and its own operations."""
-        return self._once({"program": name, "mended": mended}, Workload(name))
+        return self._once({"program": name, "mended": mended, **order}, Workload(name))
 
     def _once(self, order: dict[str, Any], workload: Workload) -> Played:
         wanted = json.dumps(order, sort_keys=True)

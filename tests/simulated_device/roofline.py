@@ -32,6 +32,22 @@ class Kernel(NamedTuple):
     occupancy: float
     tensor: float = 0.0
     memory: float = 0.0
+    name: str = ""
+
+
+# Of an H100, as its profiler tells them.
+PRODUCTS = {
+    "bfloat16": "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+    "float16": "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_NNT",
+    "tf32": "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel",
+}
+SIMT_PRODUCT = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nn_align1>(int)"
+CONVOLUTION = (
+    "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_warpgroupsize1x1x1_g1"
+)
+LAYOUT = "void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>(int)"
+ATTENTION = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::bfloat16_t> >(int)"
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16> >(int)"
 
 
 def product(m: int, n: int, k: int, batch: int = 1, dtype: str = "bfloat16", size: int = 2) -> Kernel:
@@ -43,7 +59,8 @@ def product(m: int, n: int, k: int, batch: int = 1, dtype: str = "bfloat16", siz
     tiles = batch * ceil(m / TILE) * ceil(n / TILE)
     arithmetic = ceil(tiles / SMS) * 2 * TILE * TILE * k / (reached / SMS)
     moved = batch * size * (m * k + k * n + m * n)
-    return _kernel(arithmetic, moved, min(1.0, tiles / SMS), 2 * batch * m * n * k / peak if is_tensor else 0.0)
+    found = _kernel(arithmetic, moved, min(1.0, tiles / SMS), 2 * batch * m * n * k / peak if is_tensor else 0.0)
+    return found._replace(name=PRODUCTS.get(dtype, SIMT_PRODUCT))
 
 
 def convolution(flops: float, moved: float, rows: int, channels: int, dtype: str, converts: float) -> list[Kernel]:
@@ -55,21 +72,21 @@ def convolution(flops: float, moved: float, rows: int, channels: int, dtype: str
         converts: bytes that are laid out anew, read and written.
     """
     inner = max(1, round(flops / (2 * rows * channels)))
-    found = [product(rows, channels, inner, dtype=dtype, size=0)._replace(memory=0.0)]
+    found = [product(rows, channels, inner, dtype=dtype, size=0)._replace(memory=0.0, name=CONVOLUTION)]
     found[0] = found[0]._replace(seconds=max(found[0].seconds, moved / (BANDWIDTH * MEMORY_REACHED)))
-    return [elementwise(converts, FILLS), *found] if converts and dtype in TENSOR else found
+    return [elementwise(converts, FILLS)._replace(name=LAYOUT), *found] if converts and dtype in TENSOR else found
 
 
 def attention(flops: float, moved: float, blocks: int, dtype: str) -> Kernel:
     """A fused kernel: its matrix of scores is never written."""
     peak = TENSOR.get(dtype, SIMT)
     fill = min(1.0, blocks / SMS)
-    return _kernel(flops / (peak * REACHED * max(fill, 1 / SMS)), moved, fill, flops / peak)
+    return _kernel(flops / (peak * REACHED * max(fill, 1 / SMS)), moved, fill, flops / peak)._replace(name=ATTENTION)
 
 
 def elementwise(moved: float, elements: int) -> Kernel:
     """Anything that is bound by memory."""
-    return _kernel(0.0, moved, min(1.0, max(1 / SMS, elements / FILLS)), 0.0)
+    return _kernel(0.0, moved, min(1.0, max(1 / SMS, elements / FILLS)), 0.0)._replace(name=ELEMENTWISE)
 
 
 def _kernel(arithmetic: float, moved: float, fill: float, tensor: float) -> Kernel:

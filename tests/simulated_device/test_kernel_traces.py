@@ -20,6 +20,7 @@ from tests.simulated_device.device import Call, Piece
 from tests.simulated_device.kineto import Session
 from tests.simulated_device.plays import TRACING, Plays
 from tests.simulated_device.workloads import WORKLOADS
+from trainhooks.device import device_lane
 from trainhooks.device.device_sampling import NO_MEMORY
 from trainhooks.tracing import profiler, tracer
 from trainhooks.tracing.trace_reading import kernel_name
@@ -89,10 +90,10 @@ class Run:
         return [call for call in self.calls if 0 <= call.step - trace["first"] < trace["steps"]]
 
 
-def run(play: Plays, script: str, before: str = "", out: bool = False, **environment: str) -> Run:
-    told = play.script(PRELUDE.replace("BEFORE", before) + script, **{**TRACING, **environment})
+def run(play: Plays, script: str, before: str = "", environment: dict[str, str] | None = None) -> Run:
+    told = play.script(PRELUDE.replace("BEFORE", before) + script, True, **{**TRACING, **(environment or {})})
     misdeeds, sessions, calls = json.loads(told.out.splitlines()[-1])
-    found = [Call(*call[:6], tuple(Piece(*piece) for piece in call[6])) for call in calls]
+    found = [Call._make([*call[:6], tuple(Piece(*piece) for piece in call[6])]) for call in calls]
     return Run(told, misdeeds, [Session(*each) for each in sessions], found)
 
 
@@ -364,6 +365,17 @@ face.captured = False
     assert sum(row[2] for row in trace["rows"]) == 10
 
 
+@pytest.mark.long
+def test_a_program_of_the_real_torch(play: Plays) -> None:
+    """Attention written out: its kernels are those of the operations that torch itself makes."""
+    played = play.program("attention-written-out", environment=TRACING)
+    device = played.told.report.device
+    assert played.truth["misdeeds"] == [] and device is not None and device.trace is not None
+    classes = {row.name: row.share for row in device.trace.classes}
+    assert {"softmax", "elementwise", "optimizer"} <= set(classes) and classes["matrix product, bf16"] < 0.5
+    assert {row.name for row in device.trace.phases} >= {"forward", "backward", "optimizer"}
+
+
 # Where they may not be
 
 
@@ -375,6 +387,7 @@ REFUSED = {
     "a torch without a profiler": ("del sys.modules['torch']._C._autograd._prepare_profiler", {}, profiler.MISSING),
     "little free memory": ("cuda.mem_get_info = lambda *_: (7 * 2**30, 80 * 2**30)", {}, NO_MEMORY),
     "another rank": ("", {"RANK": "1", "WORLD_SIZE": "2"}, tracer.OTHER_RANK),
+    "without the GPU's clock": ("", {"TRAINMON_GPU_CLOCK": "0"}, device_lane.OFF),
     "by setting": ("", {"TRAINMON_TRACE": "0"}, tracer.OFF),
     **{f"with {name}": ("", {name: "1"}, profiler.OTHER) for name in profiler.OTHER_PROFILERS},
 }
@@ -384,7 +397,7 @@ REFUSED = {
 def test_where_none_may_be_made_it_is_said_so(play: Plays, case: str) -> None:
     before, environment, why = REFUSED[case]
     script = "def body(i): work('forward', 4, 0.001); device.synchronize()\ntrain(); device.host(2.0); breathe()"
-    found = run(play, script, before, **environment)
+    found = run(play, script, before, environment)
     assert (found.sessions, found.traces, found.status, found.misdeeds) == ([], [], why, [])
 
 
@@ -559,7 +572,7 @@ model, losses, kineto = Model(device, 2, (40, 4e-6), (40, 4e-6), False, 0.001), 
 optimizer = Optimizer(model.parameters(), device, (4, 4e-6))
 """
 LOOP = """
-for i, batch in enumerate(torch.utils.data.DataLoader(Batches(device, STEPS, 0.0001), batch_size=None)):
+for i, batch in enumerate(torch.utils.data.DataLoader(Batches(device, 100, 0.0001), batch_size=None)):
     BEFORE
     loss = model(torch.nn.functional.dropout(batch))
     AMONG
@@ -572,10 +585,12 @@ for i, batch in enumerate(torch.utils.data.DataLoader(Batches(device, STEPS, 0.0
 """
 
 
-def real(play: Plays, before: str = "pass", among: str = "pass", steps: int = 100, **environment: str) -> Told:
-    loop = LOOP.replace("BEFORE", before).replace("AMONG", among).replace("STEPS", str(steps))
-    after = "print(losses, torch.rand(4).tolist(), random.random(), [each.item() for each in model.parameters()])\n"
-    return play.script(REAL + loop + after, **{**TRACING, **environment})
+def real(
+    play: Plays, first: str = "", before: str = "pass", among: str = "pass", after: str = "", **environment: str
+) -> Told:
+    loop = first + LOOP.replace("BEFORE", before).replace("AMONG", among)
+    after += "print(losses, torch.rand(4).tolist(), random.random(), [each.item() for each in model.parameters()])\n"
+    return play.script(REAL + loop + after, True, **{**TRACING, **environment})
 
 
 def test_losses_and_random_numbers_are_as_without(play: Plays) -> None:
@@ -599,9 +614,26 @@ PROFILED = {
 @pytest.mark.parametrize("when", PROFILED)
 def test_a_profiler_of_the_programs_sees_its_own_session_whole(play: Plays, when: str) -> None:
     begin = f"if {PROFILED[when]}:\n        {THEIRS}\n        model(batch)"
-    end = f"if theirs is not None and not isinstance(theirs, int):\n        theirs.stop()\n        {SEEN}\n        theirs = 0"
+    end = f"if theirs:\n        theirs.stop()\n        {SEEN}\n        theirs = 0"
     told = real(play, before="theirs = globals().get('theirs')\n    " + begin, among=end)
     assert [line for line in told.out.splitlines() if line.startswith("seen")] == ["seen 80"], told.out
     assert told.out.splitlines()[-1] == f"[] {1 if when == 'before ours' else 2}"
     said = [event["facts"]["tracing"] for event in told.kind("facts") if "tracing" in event["facts"]]
     assert said[-1] == tracer.PROGRAM
+
+
+def test_a_profiler_of_another_thread_waits_for_ours_to_end(play: Plays) -> None:
+    """It would take ours over without a word."""
+    begin = """if other is None and kineto.sessions and not kineto.sessions[0].ended:
+        other = threading.Thread(target=profile)
+        other.start()
+    time.sleep(0.003)"""
+    theirs = """import threading
+other = None
+def profile():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen: time.sleep(0.1)
+    kinds = [each.device_type() for each in seen.profiler.kineto_results.events()]
+    print('seen', torch.autograd.DeviceType.CUDA in kinds)
+"""
+    told = real(play, theirs, begin, after="if other is not None: other.join()\n")
+    assert "seen True" in told.out.splitlines() and told.out.splitlines()[-1] == "[] 2"

@@ -13,6 +13,7 @@ from tests.hooks.conftest import ROOT
 from tests.simulated_device.clock import Clock
 from tests.simulated_device.cuda import Face
 from tests.simulated_device.device import LATENCY, QUEUE, CostTable, Device, DeviceError
+from tests.simulated_device.kineto import BUFFERS, CUDA, ON_DEVICE, Kineto
 from tests.simulated_device.ledger import COPY, FOREIGN, KERNEL, Ledger, Work
 
 US, MS = 1_000, 1_000_000
@@ -249,3 +250,128 @@ def test_a_rank_that_comes_late_is_waited_for_on_the_device() -> None:
     host = one.clock.elapsed
     one.synchronize()
     assert host < 100 * US and 0.022 < one.clock.elapsed / 1e9 < 0.024
+
+
+# Sessions of the profiler
+
+
+def profiled(**costs: int) -> tuple[Device, Face, Kineto]:
+    one = device(costs=CostTable(**{"buffer": 0, "traced": 0, **costs}))
+    face = Face(one)
+    face.kineto = Kineto(face)
+    return one, face, face.kineto
+
+
+def told(result: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int, int]]]:
+    """Calls and what ran for them: names with correlation numbers, and how long these ran."""
+    calls = [(one.name(), one.correlation_id()) for one in result.events() if one.device_type() != ON_DEVICE]
+    ran = [one for one in result.events() if one.device_type() == ON_DEVICE]
+    calls = [(name, number) for name, number in calls if name.startswith("cuda")]
+    return calls, [(one.name(), one.correlation_id(), one.duration_ns()) for one in ran]
+
+
+def test_a_session_tells_of_calls_and_of_what_ran_for_them() -> None:
+    one, _, kineto = profiled()
+    one.launch(1, 0.01, name="before")
+    kineto.enable(None, {CUDA})
+    one.launch(1, 0.02, name="inside")
+    one.copy(5.1e6, pageable=True)
+    one.launch(1, 0.04, name="not done")
+    calls, ran = told(kineto.disable())
+    assert [name for name, _ in calls] == ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaLaunchKernel"]
+    numbers = dict(calls)
+    assert [(name, duration) for name, _, duration in ran] == [
+        ("inside", 20 * MS),
+        ("Memcpy HtoD (Pageable -> Device)", MS),
+    ]
+    assert ran[1][1] == numbers["cudaMemcpyAsync"] and ran[0][1] in [number for _, number in calls]
+
+
+def test_what_was_launched_before_a_session_has_no_call_in_it() -> None:
+    one, _, kineto = profiled()
+    one.launch(3, 0.01, name="before")
+    kineto.enable(None, {CUDA})
+    one.synchronize()
+    calls, ran = told(kineto.disable())
+    assert [name for name, _ in calls] == ["cudaDeviceSynchronize"] and len(ran) == 2, "and one had begun before"
+    assert not {number for _, number, _ in ran} & {number for _, number in calls}
+
+
+def test_a_graph_is_one_call_for_many_kernels() -> None:
+    one, face, kineto = profiled()
+    graph = face.CUDAGraph()
+    graph.capture_begin()
+    one.launch(5, 0.001)
+    graph.capture_end()
+    kineto.enable(None, {CUDA})
+    graph.replay()
+    one.synchronize()
+    calls, ran = told(kineto.disable())
+    assert calls[0][0] == "cudaGraphLaunch" and [number for _, number, _ in ran] == 5 * [calls[0][1]]
+
+
+def test_sessions_cost_time() -> None:
+    one, _, kineto = profiled(session=5 * MS, session_end=7 * MS, event=10 * US)
+    kineto.enable(None, {CUDA})
+    assert one.clock.elapsed == 5 * MS
+    one.launch(100, 1e-6)
+    one.synchronize()
+    before = one.clock.now
+    kineto.disable()
+    assert one.clock.now == before + 7 * MS + (201 + BUFFERS) * 10 * US
+    one, _, kineto = profiled(traced=2 * US, buffer=MS)
+    kineto.enable(None, {CUDA})
+    before = one.clock.now
+    one.launch(100, 1e-6)
+    assert one.clock.now == before + 100 * (one.costs.launch + 2 * US) + 2 * MS
+
+
+def test_a_session_takes_that_of_another_thread_over() -> None:
+    one, face, kineto = profiled()
+    aside = threading.Thread(target=kineto.enable, args=(None, {CUDA}))
+    aside.start()
+    aside.join()
+    with pytest.raises(RuntimeError, match="not running"):
+        kineto.disable()
+    as_hooks("enable(None, {'cuda'})", enable=kineto.enable)
+    assert face.misdeeds == ["a session in place of the program's"]
+    with pytest.raises(RuntimeError, match="already enabled"):
+        kineto.enable(None, {CUDA})
+    one.launch(1, 0.001)
+    one.synchronize()
+    assert kineto.enabled() and told(kineto.disable())[1] == [] and not kineto.enabled()
+
+
+def test_a_session_that_begins_before_the_last_one_is_let_go_of_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEARDOWN_CUPTI", "1")
+    one, _, kineto = profiled(detach=30 * MS)
+
+    def seen(wait: float) -> int:
+        one.host(wait)
+        one.launch(1, 0.001)  # a call, in which it is let go of
+        kineto.enable(None, {CUDA})
+        one.launch(4, 0.001)
+        one.synchronize()
+        return sum(name == "cudaLaunchKernel" for name, _ in told(kineto.disable())[0])
+
+    assert [seen(0.0), seen(0.01), seen(0.04), seen(0.04)] == [4, 0, 4, 4]
+
+
+def test_what_hooks_may_not_do_with_sessions_is_taken_down() -> None:
+    one, face, kineto = profiled()
+    one.capture = graph = face.CUDAGraph().graph
+    as_hooks("enable(None, {'cuda'})", enable=kineto.enable)
+    one.capture, face.captured = None, True
+    assert graph.broken and face.misdeeds == ["_enable_profiler in a capture"]
+
+    def end() -> None:
+        with pytest.raises(RuntimeError):
+            as_hooks("disable()", disable=kineto.disable)
+
+    aside = threading.Thread(target=end)
+    aside.start()
+    aside.join()
+    assert face.misdeeds[1:] == ["a session ended on another thread, or twice"]
+    as_hooks("disable()", disable=kineto.disable)
+    as_hooks("enable(None, {'cuda'})", enable=kineto.enable)
+    assert face.misdeeds[2:] == ["a session after a graph was captured"]

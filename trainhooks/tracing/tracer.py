@@ -231,7 +231,7 @@ class Tracer:
         if self._on_cuda and not cuda.is_quiet():
             return False
         now = host_clock()
-        late = self._has_ended or now - self._began >= MAX_TRACE_NS or (self._on_cuda and cuda.captured)
+        late = self._has_ended or now - self._began >= MAX_TRACE_NS or (self._on_cuda and cuda.captured > 0)
         if self._complete is None and self._steps >= self._steps_wanted:
             self._complete = now
             if self._on_cuda:
@@ -258,7 +258,16 @@ class Tracer:
         left_out = None if is_whole else LATE
         until = ended if self._complete is None else self._complete
         self.finished = Finished(
-            session, result, self._on_cuda, self._asked, self._began, self._was_idle, until, ended, self._pause, left_out
+            session,
+            result,
+            self._on_cuda,
+            self._asked,
+            self._began,
+            self._was_idle,
+            until,
+            ended,
+            self._pause,
+            left_out,
         )
         # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
         # wanted nor finished for refused.

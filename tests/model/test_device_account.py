@@ -16,8 +16,6 @@ from monitor.model.device.device_account import (
     LAUNCHING,
     MAX_PLACE_ROWS,
     NOT_SEEN,
-    UNKNOWN_COPIES,
-    Copied,
     device_account,
     sampled_range,
 )
@@ -131,13 +129,13 @@ def anything(lots: random.Random) -> Truth:
     return truth
 
 
+LAUNCHED = ("forward", "backward", "other")
 HOST_ROWS = {LAUNCHING: PYTHON, "synchronizing at train.py:107": ITEM, "copying at data.py:86": TO}
 
 
 def outside_of(account: Mapping[str, AccountRow], truth: Truth) -> list[str]:
     """The rows whose range does not hold what is true."""
-    true = {name: truth.share(phase=name, what="kernel") for name in ("forward", "backward", "other")}
-    true["copies"] = truth.share(what="copy")
+    true = {name: truth.share(phase=name) - truth.share(phase=name, what="idle") for name in LAUNCHED}
     true[GARBAGE] = truth.share(what="idle", host=GARBAGE)
     true["waiting for data"] = truth.share(phase="data", what="idle", host=PYTHON)
     in_data = truth.share(phase="data", what="idle")
@@ -154,26 +152,14 @@ def outside_of(account: Mapping[str, AccountRow], truth: Truth) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("known", ["driver", "copies", "nothing"])
-def test_each_part_holds_the_truth_whatever_a_device_does(known: str) -> None:
+def test_each_part_holds_the_truth_whatever_a_device_does() -> None:
     """Ranges counted from looks may miss it in 5 of 100 cases, the others never."""
-    lots, missed, of = random.Random(known), 0, 0
+    lots, missed, of = random.Random("account"), 0, 0
     for _ in range(400):
         truth = anything(lots)
-        copy, queued = truth.share(what="copy"), truth.share(what="copy", certain=CERTAIN)
-        copied = Copied(copy * lots.random(), min(1.0, copy * lots.uniform(1, 3)), min(1.0, queued * 1.5))
-        kernels = min(1.0, truth.share(what="kernel") * lots.uniform(1, 1.2)) if known == "driver" else None
-        told = device_account(
-            truth.sums(), truth.looks(lots, 200), UNKNOWN_COPIES if known == "nothing" else copied, kernels
-        )
-        account = by_name(told)
+        told = device_account(truth.sums(), truth.looks(lots, 200))
         adds_up(told)
-        if known == "nothing":  # copies are in the busy parts then
-            for phase in ("forward", "backward", "other"):
-                row, true = account.get(phase), truth.share(phase=phase, certain=CERTAIN)
-                assert row is None or (row.least is not None and row.least <= true + CLOSE)
-            continue
-        wrong = outside_of(account, truth)
+        wrong = outside_of(by_name(told), truth)
         assert [each for each in wrong if not each.startswith(tuple(HOST_ROWS))] == []
         missed, of = missed + len(wrong), of + len(HOST_ROWS)
     assert missed <= 0.05 * of
@@ -200,7 +186,7 @@ def test_it_adds_up_in_any_run() -> None:
         adds_up(used(told).account)
     idle = by_name(used(looped(WAITING, queued=0.3)).account)
     assert idle["waiting for data"].state == "idle" and idle["earlier work, during data"].state == "busy"
-    assert [row.state for row in idle.values()] == ["busy"] * 5 + ["copy"] + ["idle"] * 2
+    assert [row.state for row in idle.values()] == ["busy"] * 5 + ["idle"] * 2
 
 
 # What the host did
@@ -221,15 +207,6 @@ def test_idle_time_is_told_by_what_the_host_did() -> None:
         assert (row.state, row.by, row.looks) == ("idle", "looks", of), "those in data say nothing of launching"
         assert row.most == pytest.approx(0.4 * high, abs=0.002) and row.least == 0.0, "it may all be busy"
     assert NOT_SEEN not in account
-
-
-def test_what_the_driver_knows_to_be_idle_is_idle_for_certain() -> None:
-    driver = {"utilization": 62.0, "sm_active": 40.0, "pcie_rx": 1e7, "pcie_tx": 0.0}
-    account = seen([("forward", PYTHON, 4, 3), ("other", ITEM, 1, 1)], driver)
-    row = account[LAUNCHING]
-    low, high = sampled_range(3 * 97, 4 * 97)
-    # 62% ran kernels, of which 60% were queued: in the other 40% no more than 2, and copies.
-    assert row.least == pytest.approx(low * 0.4 - 0.02, abs=0.01) and row.most == pytest.approx(high * 0.4, abs=0.005)
 
 
 def test_a_kind_of_many_places_is_a_few_rows() -> None:
@@ -307,53 +284,6 @@ def test_collections_in_the_first_steps_are_left_out() -> None:
     assert by_name(used(story).account)[GARBAGE].most == 0.0
 
 
-# Copies
-
-
-def copies(**told: Any) -> AccountRow:
-    facts = {"batch": told.pop("batch")} if "batch" in told else {}
-    story = looped(ITEM_EACH_STEP, GPT2, queued=told.pop("queued", 0.5), reading={**AT_WORK, **told}, **facts)
-    return by_name(used(story).account)["copies"]
-
-
-def test_copies_are_not_known_where_nobody_reads_the_link() -> None:
-    unread = used(looped(ITEM_EACH_STEP, GPT2, reading={"utilization": 90.0}))
-    row = by_name(unread.account)["copies"]
-    assert (row.state, row.least, row.most) == ("copy", None, None)
-    assert ["copies", "copy", "unknown", "unknown"] in table_rows(unread)
-
-
-def test_copies_take_as_long_as_their_bytes_at_the_slowest() -> None:
-    row = copies(sm_active=20.0, pcie_rx=1.2e9, pcie_tx=0.3e9)
-    assert (row.least, row.most) == (0.0, pytest.approx(0.5))
-    assert copies(sm_active=20.0, pcie_rx=1.2e9, pcie_tx=0.3e9, batch={"bytes": 8, "pinned": True}).most == (
-        pytest.approx(0.25)
-    )
-    assert copies(sm_active=70.0, pcie_rx=5e9, pcie_tx=0.0).most == pytest.approx(0.3), "the rest is kernels"
-
-
-def test_what_is_queued_and_is_no_kernel_is_copied() -> None:
-    assert copies(queued=0.9, utilization=50.0, sm_active=30.0, pcie_rx=3e9).least == pytest.approx(0.4, abs=0.01)
-    few = copies(queued=0.9, utilization=50.0, sm_active=30.0, pcie_rx=3e7, pcie_tx=0.0)
-    assert few.least == few.most == pytest.approx(0.01), "so few bytes take no longer"
-
-
-def test_a_batch_from_pageable_memory_takes_what_the_link_takes_at_its_best() -> None:
-    batch = {"bytes": 600_000_000, "pinned": False}
-    usual = {"utilization": 60.0, "sm_active": 30.0, "pcie_rx": 5e9, "batch": batch}
-    step = sum(GPT2.values()) * 1.015
-    assert copies(**usual).least == pytest.approx(600e6 / step / 128e9, rel=0.03), "of an unknown link"
-    link = {"pcie_gen": 4, "pcie_gen_max": 4, "pcie_width": 16, "pcie_width_max": 16}
-    assert copies(**usual, **link).least == pytest.approx(600e6 / step / 32e9, rel=0.03)
-    assert copies(**{**usual, "pcie_rx": 1e9}, **link).least == pytest.approx(1e9 / 32e9, rel=0.03), "no more than seen"
-
-
-def test_what_may_be_another_program_s_traffic_is_not_certain() -> None:
-    mine = {"queued": 0.9, "utilization": 50.0, "sm_active": 30.0, "pcie_rx": 3e9}
-    assert copies(**mine, processes=[(4242, "other", 5, False)]).least == 0.0
-    assert copies(**mine, processes=[(4242, "python", 5, True), (1, "x", 5, None)]).least
-
-
 # Outside the steps
 
 
@@ -394,7 +324,7 @@ def test_the_table_says_what_is_not_known_and_leaves_out_nothing_that_matters() 
     device = used(hf_trainer())
     told = table_rows(device)
     assert told[0] == ["part", "state", "at least", "at most"]
-    assert Counter(row[1] for row in told[1:]) == {"busy": 5, "copy": 1, "idle": 1}, "none waits for data"
+    assert Counter(row[1] for row in told[1:]) == {"busy": 5, "idle": 1}, "none waits for data"
     assert by_name(device.account)["waiting for data"].most == pytest.approx(0.0, abs=0.001)
     assert table_notes(device)[0].startswith("8")
     assert table_rows(Device()) == table_notes(Device()) == outside_lines(Device()) == []
@@ -411,6 +341,6 @@ def test_journals_of_older_writers_are_read_as_before() -> None:
     story.tell(Facts)
     story.tell(Gpu, uuid="GPU-1", **CARD)
     account = by_name(used(story).account)
-    assert set(account) == {"waiting for data", "forward", "backward", "optimizer", "other", "copies"}
+    assert set(account) == {"waiting for data", "forward", "backward", "optimizer", "other"}
     assert all(row.least is None for row in account.values())
     assert sum(row.most or 0.0 for row in account.values()) == pytest.approx(1.0)

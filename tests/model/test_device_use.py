@@ -214,7 +214,6 @@ def test_figures_are_those_of_all_readings_in_the_buckets() -> None:
         end = now - lots.choice((0.0, 0.0, 5.0, 200.0))
         assert_like(activity.ranges_between(10.0, end).get("power"), told(10.0, end, []))
         apart = told(10.0, end, stops)
-        assert activity.has_others(10.0, end, stops) == bool(apart)
         assert_like(activity.ranges_between(10.0, end, stops).get("power"), apart or told(10.0, end, []))
         within = [power for since, until in stops for power in told(since, until, [])]
         assert_like(activity.ranges_within(stops).get("power"), within)

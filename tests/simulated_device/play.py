@@ -79,8 +79,6 @@ def _same_chances(seed: int) -> None:
 
 
 def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, began: int, memory: list[int]) -> None:
-    from tests.simulated_device.ledger import COPY
-
     device = face.devices[0]
     device.finish()
     end = max(face.clock.now, device.compute.free)
@@ -96,7 +94,6 @@ def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, 
         "by_step": face.by_step,
         "arrivals": device.arrivals,
         "steps": device.ledger.of_steps(),
-        "copied": device.ledger.of_steps((COPY,)),
         "blocked": device.blocked / 1e9,
         "waited": device.waited / 1e9,
         "readings": readings,

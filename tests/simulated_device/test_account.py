@@ -52,32 +52,27 @@ def test_the_range_of_busy_holds_the_truth(play: Plays, name: str) -> None:
         assert device.gain_limit >= 1.0 / (anything + checks.POINTS), "no less than there is to gain"
 
 
-def shares(played: Played) -> tuple[dict[str, float], float, float]:
-    """Of the time in the steps that the account is of: kernels by phase, copies, and neither."""
+def shares(played: Played) -> tuple[dict[str, float], float]:
+    """Of the time in the steps that the account is of: kernels and copies by phase, and neither."""
     timed = sorted(played.timed)
     steady = [played.timed[step] for step in timed if step >= timed[0] + WARM_UP_STEPS]
-    total, kernels, copies = 0.0, dict[str, float](), 0.0
+    total, busy = 0.0, dict[str, float]()
     for event in steady:
         weight = event.get("every", 1)
         total += weight * event["seconds"]
-        copied = played.truth["copied"].get(str(event["step"]), {})
         for name, seconds in played.true_steps.get(event["step"], {}).items():
             if name != "eval":
-                kernels[name] = kernels.get(name, 0.0) + weight * (seconds - copied.get(name, 0.0))
-        copies += weight * sum(copied.values())
-    found = {name: seconds / total for name, seconds in kernels.items()}
-    return found, copies / total, 1.0 - (sum(kernels.values()) + copies) / total
+                busy[name] = busy.get(name, 0.0) + weight * seconds
+    return {name: seconds / total for name, seconds in busy.items()}, 1.0 - sum(busy.values()) / total
 
 
 @pytest.mark.parametrize("name", [name for name, each in WORKLOADS.items() if each.bound != FOREIGN])
 def test_the_account_holds_the_truth_and_adds_up(play: Plays, name: str) -> None:
-    """Kernels of each phase, copies and idle time, each within its range or two points of it."""
+    """Kernels and copies of each phase, and idle time, each within its range or two points of it."""
     _, device = report_of(play(name))
-    kernels, copies, idle = shares(play(name))
+    busy, idle = shares(play(name))
     rows = {row.what: row for row in device.account}
-    known = rows["copies"].most is not None  # by three readings of the driver, at least
-    assert known or copies < checks.POINTS
-    for what, share in {**kernels, **({"copies": copies} if known else {})}.items():
+    for what, share in busy.items():
         row = rows.get(what, AccountRow(what, "busy", 0.0, 0.0))
         assert (row.least or 0.0) - checks.POINTS <= share, (row, share)
         assert row.most is not None and share <= row.most + checks.POINTS, (row, share)
@@ -91,14 +86,7 @@ def test_the_account_holds_the_truth_and_adds_up(play: Plays, name: str) -> None
 def test_waiting_for_batches_is_told_as_long_as_it_is(play: Plays) -> None:
     _, device = report_of(play("waits-for-data"))
     row = next(row for row in device.account if row.what == "waiting for data")
-    assert row.least == row.most == pytest.approx(shares(play("waits-for-data"))[2], abs=checks.POINTS)
-
-
-def test_copies_that_the_host_waits_for_are_copies(play: Plays) -> None:
-    """Nobody tells how fast they go; most of the time they are, and kernels are not."""
-    _, device = report_of(play("pageable"))
-    row, (_, copies, _) = next(row for row in device.account if row.what == "copies"), shares(play("pageable"))
-    assert copies > 0.5 and row.most is not None and row.most < copies + 0.1
+    assert row.least == row.most == pytest.approx(shares(play("waits-for-data"))[1], abs=checks.POINTS)
 
 
 COLLECTING = """

@@ -23,10 +23,10 @@ class AccountRow:
     """
 
     what: str  # "forward", "waiting for data", "synchronizing at train.py:107"...
-    state: str  # busy | copy | idle
+    state: str  # busy | idle
     least: float | None  # lower bound; None: unknown
     most: float | None  # upper bound; None: unknown, the time is then in the upper bounds of other parts
-    by: str = "events"  # events | host | looks (stack samples) | driver: the source
+    by: str = "events"  # events | host | looks (stack samples): the source
     looks: int | None = None  # number of all stack samples that its range is counted from; None: another source
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from monitor.model.device.account_table import busy_range
-from monitor.model.device.device_account import LAUNCHES_NOTHING, WAITING_FOR_DATA, copies, device_account, idle_places
-from monitor.model.device.device_report import AccountRow, Device
+from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, idle_places
+from monitor.model.device.device_report import Device
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import trace_report
@@ -23,8 +23,6 @@ MIN_DRAINED_SHARE = 0.80
 MIN_DATA_WAIT = 0.15  # of step time: a shorter wait does not set the pace
 MIN_CERTAIN_IDLE = 0.40  # of the time, certainly idle: the device then does not set the pace
 MAX_SPREAD = 0.30  # of the time: a wider range is not conclusive
-# Of the time that readings cover, in steps: with less the readings depend on when they were taken.
-MIN_MAIN_SHARE = 0.90
 # Of a step: by how much a trace may show less work than is certain. Steps differ, and the driver's are means.
 MAX_TRACE_ERROR = 0.10
 MIN_TIMED = 3  # timed steps, before phases are measured by the device's clock
@@ -71,7 +69,7 @@ def device_use(state: RunState) -> Device | None:
     sums = lane.steady if lane.steady.timed >= MIN_STEADY_TIMED else None
     if sums is not None:
         device.queue_empty = sums.drained_share()
-        device.account = _account(device, state, sums)
+        device.account = device_account(sums, lane.looks)
         device.idle_at = idle_places(lane, sums)
     if (trace := state.main.trace) is not None and trace.device == "cuda":
         device.trace = trace_report(trace, device.seconds)
@@ -94,28 +92,6 @@ def _set_readings(device: Device, state: RunState) -> None:
                 device, name, sum(figure.mean for figure in ranges) / len(ranges) / (1.0 if name in TRAFFIC else 100.0)
             )
             device.readings = max(device.readings, min(figure.readings for figure in ranges))
-
-
-def _account(device: Device, state: RunState, sums: DeviceSums) -> list[AccountRow]:
-    part = _share_in_steps(state)
-    quiet = [phase for name, phase in sums.phases.items() if name in LAUNCHES_NOTHING] if sums.busy_parts else []
-    idle = sum(phase.total - phase.busy for phase in quiet) / sums.seconds
-    copied = copies(state, device, sums.seconds / sums.steps, part, sums.busy_share(), idle)
-    kernels = min(1.0, device.utilization / part) if device.utilization is not None and part > 0.0 else None
-    return device_account(sums, state.main.device.looks, copied, kernels)
-
-
-def _share_in_steps(state: RunState) -> float:
-    """Return the share of the time covered by the driver's readings that lies in steps; 0: unclear."""
-    wall = state.main.wall
-    if wall.first_step is None or wall.last_step is None or wall.warm is None:
-        return 0.0
-    begin, stops = wall.warm + READING_SECONDS, _stops(state)
-    if not all(activity.has_others(begin, wall.last_step, stops) for activity in state.activity.values()):
-        return 0.0  # the means contain evaluations and checkpoints
-    whole = wall.last_step - wall.first_step - (sum(wall.spans.values()) - wall.since_last_step)
-    part = min(1.0, wall.steps / whole) if whole > 0.0 else 0.0
-    return part if part >= MIN_MAIN_SHARE else 0.0
 
 
 def _set_busy(device: Device, sums: DeviceSums | None) -> None:

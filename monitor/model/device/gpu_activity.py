@@ -61,10 +61,6 @@ class Activity:
         figures = self._ranges(self._between(begin, end, without)) if without else {}
         return figures or self._ranges(self._between(begin, end))
 
-    def has_others(self, begin: float, end: float, without: Sequence[tuple[float, float]]) -> bool:
-        """Return whether readings remain where those stretches are left out."""
-        return bool(self._ranges(self._between(begin, end, without)))
-
     def _edges(self) -> tuple[FloatArray, FloatArray]:
         begins = (self.history.index * self.history.width).astype(float)
         return begins, begins + self.history.width

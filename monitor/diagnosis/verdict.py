@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence
+from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER
-from monitor.units import age, duration, share, times
+from monitor.units import age, duration, share
 
 NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, too
 # Information that the verdict shows nevertheless: why there are no steps.
@@ -110,5 +111,5 @@ def _busy_lines(evidence: Evidence) -> list[str]:
     device = evidence.device
     if device is None or device.busy_least is None:
         return []
-    limit = f"; without idle time at most {times(device.gain_limit)} as fast" if device.gain_limit is not None else ""
-    return [f"GPU {busy_text(device)} of the time in steps{limit}"]
+    gain = gain_text(device)
+    return [f"GPU {busy_text(device)} of the time in steps" + (f"; {gain}" if gain else "")]

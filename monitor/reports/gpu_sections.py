@@ -8,7 +8,7 @@ from monitor.model.device import account_table
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
-from monitor.units import duration, plural, share, size, size_of, times
+from monitor.units import duration, plural, share, size, size_of
 from trainhooks.protocol.limits import clean
 
 HOST_ONLY = "host clock only: Python time, not GPU time"
@@ -68,10 +68,7 @@ def account(report: Report) -> Section | None:
         lines.append(f"active (driver): {', '.join(driver)} ({plural(device.readings, 'reading', 'readings')})")
     if device.queue_empty is not None:
         lines.append(f"host not ahead of the GPU in {share(device.queue_empty)} of step time")
-    if device.gain_limit is not None:
-        lines.append(f"at most {times(device.gain_limit)} as fast without idle time")
-    else:
-        lines.append("gain without idle time unknown: no SM activity, no CUDA events")
+    lines.append(account_table.gain_text(device) or "gain without idle time unknown: no SM activity, no CUDA events")
     lines += [*account_table.outside_lines(device), *account_table.table_notes(device)]
     return Section("GPU time in steps", lines, account_table.table_rows(device), left=2)
 

@@ -10,20 +10,19 @@ from typing import Any
 
 import pytest
 
-from monitor.model.device.account_table import outside_lines, table_notes, table_rows
+from monitor.model.device.account_table import gain_text, is_measured, outside_lines, table_notes, table_rows
 from monitor.model.device.device_account import (
     GARBAGE,
     LAUNCHING,
-    MAX_PLACE_ROWS,
     NOT_SEEN,
+    WAITING_FOR_DATA,
     device_account,
-    sampled_range,
+    traced_account,
 )
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceSums
-from monitor.sources.decode import place_of
-from trainhooks.protocol.events import Facts, Gpu, GpuTime
-from trainhooks.protocol.places import Place
+from monitor.model.device.trace_report import trace_report
+from trainhooks.protocol.events import Facts, Gpu, GpuTime, Trace
 
 from .conftest import Story, report_of
 from .device_stories import (
@@ -102,15 +101,6 @@ class Truth:
         sums._add_garbage(told)
         return sums
 
-    def looks(self, lots: random.Random, count: int) -> dict[str, dict[Place, list[int]]]:
-        cells = [(cell, seconds) for cell, seconds in self.cells.items() if cell[3] != GARBAGE]
-        found: dict[str, dict[Place, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-        for phase, certain, _, host in lots.choices(*zip(*cells, strict=True), k=count):
-            row = found[phase][place_of(host, "")]
-            row[0] += 1
-            row[1] += not certain
-        return found
-
 
 def anything(lots: random.Random) -> Truth:
     """A device that does everything, at some time."""
@@ -130,7 +120,6 @@ def anything(lots: random.Random) -> Truth:
 
 
 LAUNCHED = ("forward", "backward", "other")
-HOST_ROWS = {LAUNCHING: PYTHON, "synchronizing at train.py:107": ITEM, "copying at data.py:86": TO}
 
 
 def outside_of(account: Mapping[str, AccountRow], truth: Truth) -> list[str]:
@@ -138,10 +127,7 @@ def outside_of(account: Mapping[str, AccountRow], truth: Truth) -> list[str]:
     true = {name: truth.share(phase=name) - truth.share(phase=name, what="idle") for name in LAUNCHED}
     true[GARBAGE] = truth.share(what="idle", host=GARBAGE)
     true["waiting for data"] = truth.share(phase="data", what="idle", host=PYTHON)
-    in_data = truth.share(phase="data", what="idle")
-    for name, host in HOST_ROWS.items():
-        true[name] = truth.share(what="idle", host=host) - (true["waiting for data"] if host == PYTHON else 0.0)
-    assert in_data <= 1.0
+    true[NOT_SEEN] = truth.share(what="idle") - truth.share(phase="data", what="idle")
     wrong = []
     for name, share in true.items():
         row = account.get(name)
@@ -153,30 +139,12 @@ def outside_of(account: Mapping[str, AccountRow], truth: Truth) -> list[str]:
 
 
 def test_each_part_holds_the_truth_whatever_a_device_does() -> None:
-    """Ranges counted from looks may miss it in 5 of 100 cases, the others never."""
-    lots, missed, of = random.Random("account"), 0, 0
+    lots = random.Random("account")
     for _ in range(400):
         truth = anything(lots)
-        told = device_account(truth.sums(), truth.looks(lots, 200))
+        told = device_account(truth.sums())
         adds_up(told)
-        wrong = outside_of(by_name(told), truth)
-        assert [each for each in wrong if not each.startswith(tuple(HOST_ROWS))] == []
-        missed, of = missed + len(wrong), of + len(HOST_ROWS)
-    assert missed <= 0.05 * of
-
-
-def test_what_the_range_of_a_count_holds() -> None:
-    low, high = sampled_range(50, 100)
-    assert (low, high) == pytest.approx((0.404, 0.596), abs=0.001), "100 looks are ten points"
-    assert sampled_range(0, 10)[0] == 0.0 and sampled_range(0, 10)[1] == pytest.approx(0.278, abs=0.001)
-    assert sampled_range(10, 10)[1] == 1.0
-    lots = random.Random(1)
-    held = 0
-    for _ in range(2000):
-        share = lots.random()
-        low, high = sampled_range(sum(lots.random() < share for _ in range(40)), 40)
-        held += low <= share <= high
-    assert 0.93 < held / 2000 < 0.97
+        assert outside_of(by_name(told), truth) == []
 
 
 def test_it_adds_up_in_any_run() -> None:
@@ -189,54 +157,117 @@ def test_it_adds_up_in_any_run() -> None:
     assert [row.state for row in idle.values()] == ["busy"] * 5 + ["idle"] * 2
 
 
-# What the host did
-
-
-def seen(looks: list[tuple[str, str, int, int]], reading: Mapping[str, Any] | None = None) -> dict[str, AccountRow]:
-    story = OnDevice(reading)
+def test_without_a_trace_nobody_knows_what_the_host_did() -> None:
+    story = OnDevice(None)
     for _ in range(100):
-        story.both(ITEM_EACH_STEP, GPT2, queued=0.6, looks=looks)
-    return by_name(used(story).account)
+        story.both(ITEM_EACH_STEP, GPT2, queued=0.6)
+    device = used(story)
+    row = by_name(device.account)[NOT_SEEN]
+    assert (row.state, row.least, row.most) == ("idle", 0.0, pytest.approx(0.4, abs=0.01))
+    assert gain_text(device) is None and not is_measured(device), "the range is too wide"
 
 
-def test_idle_time_is_told_by_what_the_host_did() -> None:
-    account = seen([("forward", PYTHON, 2, 1), ("other", ITEM, 1, 1), ("other", TO, 3, 2), ("data", ITEM, 9, 9)])
-    of = 4 * (100 - WARM_UP_STEPS)
-    for name, share in ((LAUNCHING, 0.25), ("synchronizing at train.py:107", 0.25), ("copying at data.py:86", 0.5)):
-        row, (_, high) = account[name], sampled_range(round(share * of), of)
-        assert (row.state, row.by, row.looks) == ("idle", "looks", of), "those in data say nothing of launching"
-        assert row.most == pytest.approx(0.4 * high, abs=0.002) and row.least == 0.0, "it may all be busy"
-    assert NOT_SEEN not in account
+# By a trace
+
+KERNELS = [
+    ("nvjet_hsh_128x256", "forward", 48, 0.02),
+    ("flash_bwd", "backward", 24, 0.03),
+    ("Memcpy HtoD (Pageable -> Device)", "data", 2, 0.008),
+    ("Memcpy DtoH (Device -> Pinned)", "other", 2, 0.002),
+]
+GAPS = [
+    ("python", "other", 9, 0.028), ("launching", "forward", 9, 0.002), ("synchronizing", "other", 2, 0.006),
+    ("allocating", "forward", 2, 0.004),
+]  # fmt: skip
 
 
-def test_a_kind_of_many_places_is_a_few_rows() -> None:
-    places = [("forward", f"model.py:{line} (x.item) in forward", 9 - line, 9 - line) for line in range(1, 9)]
-    account = seen(places)
-    found = [name for name in account if name.startswith("synchronizing")]
-    assert sorted(found) == [
-        *(f"synchronizing at model.py:{line}" for line in range(1, MAX_PLACE_ROWS + 1)),
-        "synchronizing elsewhere",
-    ]
+def trace_of(**fields: Any) -> Trace:
+    usual = {"steps": 2, "seconds": 0.1, "busy": 0.06, "kernel_seconds": 0.06, "rows": KERNELS, "idle": GAPS}
+    return Trace(producer="p", seq=0, t=0.0, device="cuda", first=9, **{**usual, **fields})
 
 
-@pytest.mark.parametrize(
-    ("place", "what"),
-    [
-        ("train.py:9 (print) in train", "logging, in no phase"),
-        ("train.py:9 (torch.save) in main", "checkpoint, in no phase"),
-        ("train.py:9 (time.sleep) in main", "waiting at train.py:9"),
-        ("transformers/trainer.py:38 (loss.item) in _inner, from t.py:8 (trainer.train) in main",
-         "synchronizing at transformers/trainer.py:38"),
-        ("model.py:4 in forward", LAUNCHING),
-    ],
-)  # fmt: skip
-def test_what_a_place_says(place: str, what: str) -> None:
-    assert what in seen([("other", place, 2, 2)])
+def traced(known: list[AccountRow], **fields: Any) -> dict[str, AccountRow]:
+    """The account of a trace of two steps of 50 ms: 25 ms kernels, 5 ms copies, 20 ms idle in each."""
+    trace = trace_of(**fields)
+    told = traced_account(trace, trace_report(trace), known)
+    adds_up(told)
+    return by_name(told)
 
 
-def test_without_looks_nothing_is_made_up() -> None:
-    account = seen([])
-    assert account[NOT_SEEN].most == pytest.approx(0.4, abs=0.01) and account[NOT_SEEN].looks == 0
+def test_a_trace_measures_each_part() -> None:
+    account = traced([])
+    assert {(row.what, row.state): row.most for row in account.values()} == {
+        ("backward", "busy"): pytest.approx(0.3),
+        ("forward", "busy"): pytest.approx(0.2),
+        ("copy to the device, pageable", "copy"): pytest.approx(0.08),
+        ("copy from the device", "copy"): pytest.approx(0.02),
+        (LAUNCHING, "idle"): pytest.approx(0.3),
+        ("synchronizing", "idle"): pytest.approx(0.06),
+        ("allocating memory", "idle"): pytest.approx(0.04),
+    }
+    assert all(row.least == row.most and row.by == "trace" for row in account.values())
+    assert sum(row.most or 0.0 for row in account.values()) == pytest.approx(1.0)
+
+
+def test_copies_beside_kernels_take_no_time_of_the_device() -> None:
+    assert not [what for what in traced([], busy=0.05, kernel_seconds=0.07) if what.startswith("copy")]
+
+
+def test_where_a_trace_shows_no_gap_the_idle_time_is_not_known() -> None:
+    assert traced([], idle=[])[NOT_SEEN].most == pytest.approx(0.4)
+    assert NOT_SEEN not in traced([], idle=[], busy=0.1, kernel_seconds=0.1)
+
+
+def test_waiting_for_data_is_no_python() -> None:
+    """A trace cannot tell the two apart, and events know it of all steps."""
+    waiting = AccountRow(WAITING_FOR_DATA, "idle", 0.25, 0.25)
+    account = traced([waiting, AccountRow(NOT_SEEN, "idle", 0.0, 0.4), AccountRow("forward", "busy", 0.1, 0.6)])
+    assert account[WAITING_FOR_DATA] == waiting and account[LAUNCHING].most == pytest.approx(0.05)
+    assert account["forward"].most == pytest.approx(0.2) and NOT_SEEN not in account
+    too_much = traced([AccountRow(WAITING_FOR_DATA, "idle", 0.5, 0.5)])
+    assert too_much[WAITING_FOR_DATA].least == pytest.approx(0.4) == too_much[WAITING_FOR_DATA].most
+    assert LAUNCHING not in too_much and "synchronizing" not in too_much
+
+
+def test_a_collection_is_idle_but_for_what_can_have_run_meanwhile() -> None:
+    short = traced([AccountRow(GARBAGE, "idle", 0.0, 0.1, by="host")])
+    assert (short[GARBAGE].least, short[GARBAGE].most) == (0.0, 0.1)
+    assert short[LAUNCHING].most == pytest.approx(0.3)
+    long = traced([AccountRow(GARBAGE, "idle", 0.0, 0.9, by="host")])
+    assert (long[GARBAGE].least, long[GARBAGE].most) == (pytest.approx(0.3), pytest.approx(0.4))
+    assert LAUNCHING not in long and long["synchronizing"].most == pytest.approx(0.06)
+
+
+def test_a_run_with_a_trace_is_measured() -> None:
+    """The trace decides how busy; what sets the pace does not change with how the account is told."""
+    story, without = (looped(WAITING, queued=0.3, reading=None) for _ in range(2))
+    step = sum(WAITING.values()) * 1.015
+    rows = [("nvjet_hsh_128x256", "forward", 48, 0.4 * step)]
+    story.tell(Trace, device="cuda", first=9, steps=1, seconds=step, busy=0.4 * step, rows=rows, idle=GAPS[:1])
+    device = used(story)
+    account = by_name(device.account)
+    assert account["forward"].least == account["forward"].most == device.busy_least == device.busy_most
+    assert account[WAITING_FOR_DATA].most == by_name(used(without).account)[WAITING_FOR_DATA].most
+    assert device.bound == used(without).bound == "data"
+    adds_up(device.account)
+    assert table_notes(device) == ["measured in 1 traced step"]
+    assert gain_text(device) == f"{1 / (device.busy_least or 1.0):.2f}x as fast without idle time"
+
+
+def test_copies_are_gained_as_well() -> None:
+    rows = [AccountRow("forward", "busy", 0.5, 0.5, by="trace"), AccountRow("copy to the device", "copy", 0.2, 0.2)]
+    device = Device(account=rows, gain_limit=2.0)
+    assert gain_text(device) == "2.00x as fast without idle time and copies"
+    assert gain_text(Device(gain_limit=2.0)) == "at most 2.00x as fast without idle time"
+
+
+def test_a_trace_of_unusual_steps_measures_nothing() -> None:
+    """It saw less work than was certainly queued."""
+    story = looped(ITEM_EACH_STEP, GPT2, queued=0.9)
+    story.tell(Trace, device="cuda", first=9, steps=1, seconds=0.15, busy=0.01, rows=[("k", "forward", 1, 0.01)])
+    device = used(story)
+    assert device.trace is not None and not is_measured(device)
+    assert gain_text(device) == f"at most {1 / (device.busy_least or 1.0):.2f}x as fast without idle time"
 
 
 # Garbage collection

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from monitor.model.device.device_account import BUSY, BY_TRACE, COPY
 from monitor.model.device.device_report import AccountRow, Device, OutsideRow
-from monitor.units import duration, plural, share
+from monitor.units import duration, plural, share, times
 from trainhooks.protocol.limits import clean
 
 HEAD = ["part", "state", "at least", "at most"]
 NOT_KNOWN = "unknown"
-MIN_SHOWN_IDLE = 0.001  # of the time: idle parts that may be less than this are not shown
+MIN_SHOWN = 0.001  # of the time: copies and idle parts that may be less than this are not shown
 
 
 def shown_rows(device: Device) -> list[AccountRow]:
-    return [row for row in device.account if row.state != "idle" or row.most is None or row.most >= MIN_SHOWN_IDLE]
+    return [row for row in device.account if row.state == BUSY or row.most is None or row.most >= MIN_SHOWN]
 
 
 def table_rows(device: Device) -> list[list[str]]:
@@ -26,10 +27,28 @@ def _cell(value: float | None) -> str:
     return NOT_KNOWN if value is None else share(value)
 
 
+def is_measured(device: Device) -> bool:
+    """Return whether a trace measured the parts."""
+    return any(row.by == BY_TRACE for row in device.account)
+
+
+def gain_text(device: Device) -> str | None:
+    """Return what there is to gain without idle time, at most or as measured; None: not known."""
+    if device.gain_limit is None:
+        return None
+    if not is_measured(device):
+        return f"at most {times(device.gain_limit)} as fast without idle time"
+    copied = sum(row.most or 0.0 for row in device.account if row.state == COPY)
+    without = "idle time and copies" if copied >= MIN_SHOWN else "idle time"
+    return f"{times(device.gain_limit)} as fast without {without}"
+
+
 def table_notes(device: Device) -> list[str]:
     """Return how to read the table, a line each."""
     if not device.account:
         return []
+    if is_measured(device) and device.trace is not None:
+        return [f"measured in {plural(device.trace.steps, 'traced step', 'traced steps')}"]
     least, most = sum(row.least or 0.0 for row in device.account), sum(row.most or 0.0 for row in device.account)
     known = any(row.least is not None for row in device.account if row.state == "busy")
     lines = [f'{share(least)} of the time is certain; the rest counts in "at most" of several rows']
@@ -37,9 +56,6 @@ def table_notes(device: Device) -> list[str]:
         lines = ["all of the time is certain"]
     if not known:
         lines = ["lower bounds unknown: the journal has no queue times"]
-    samples = max((row.looks or 0 for row in device.account), default=0)
-    if samples:
-        lines.append(f"host activity: from {plural(samples, 'stack sample', 'stack samples')} (95% ranges)")
     return lines
 
 

@@ -1,21 +1,21 @@
-"""The breakdown of the device's time in steps: busy by phase, and idle by what the host did meanwhile. Pure.
+"""The breakdown of the device's time in steps: busy by phase, copies, and idle by what the host did meanwhile. Pure.
 
-Each part has a range. The lower bounds add up to at most all of the time, the upper bounds to at least all of it: time
-in which the device was not certainly busy counts in the upper bounds of its phase and of an idle part.
+By CUDA events each part has a range. The lower bounds add up to at most all of the time, the upper bounds to at least
+all of it: time in which the device was not certainly busy counts in the upper bounds of its phase and of an idle part.
+A trace measures the parts: they add up to all of the time.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from monitor.model.device.device_report import AccountRow, IdlePlace
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
-from monitor.model.steps.sampled_calls import CHECKPOINT, LOGGING, kind_of
-from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, effects_of
-from trainhooks.protocol.places import Place
+from monitor.model.device.kernel_classes import HOST_COPIES
+from monitor.model.device.trace_report import TraceReport, kernels_of
+from trainhooks.protocol import calls
+from trainhooks.protocol.events import Trace
 
 MAX_IDLE_PLACES = 12
 DATA = "data"
@@ -25,35 +25,80 @@ LAUNCHES_NOTHING = {DATA: WAITING_FOR_DATA, "checkpoint": "checkpoint", "logging
 GARBAGE = "garbage collection"
 LAUNCHING = "launching kernels and running Python"
 NOT_SEEN = "what the host did is not known"
-BUSY, IDLE = "busy", "idle"
-_STATES = (BUSY, IDLE)
-
-RANGE_SIGMAS = 1.96  # of the 95% range of a share
-MAX_PLACE_ROWS = 3  # places of one kind that have a row of their own
-_SYNCHRONIZING, _BLOCKING, _WAITING = "synchronizing", "copying", "waiting"
-
-
-@dataclass(frozen=True, slots=True)
-class _Unsure:
-    """Shares of the device's time that are not certainly busy, in phases in which the host launches kernels."""
-
-    whole: float  # not certainly busy
-    gc: float  # of that, in garbage collection
+# What the host did in the gaps of a trace, for people.
+HOST_DID = {
+    "python": LAUNCHING,
+    calls.LAUNCHING: LAUNCHING,
+    "allocating": "allocating memory",
+    "calling CUDA": "other CUDA calls",
+}
+BUSY, COPY, IDLE = "busy", "copy", "idle"
+_STATES = (BUSY, COPY, IDLE)
+BY_TRACE = "trace"
 
 
-def device_account(sums: DeviceSums, samples: Mapping[str, Mapping[Place, list[int]]]) -> list[AccountRow]:
-    """Return the parts of the device's time, each with its lower and upper bound: busy ones first, the largest first.
-
-    Copies are in the busy parts.
-
-    Args:
-        samples: phase -> place -> stack samples: all, and those while the device was not certainly busy.
-    """
+def device_account(sums: DeviceSums) -> list[AccountRow]:
+    """Return the parts of the device's time by CUDA events, copies in the busy ones."""
     rows = _phase_rows(sums)
     if sums.busy_parts:
-        unsure = _unsure(sums)
-        rows += [*_garbage_rows(sums, unsure), *_sample_rows(samples, unsure)]
+        unsure = _unsure_share(sums)
+        rows += _garbage_rows(sums, unsure)
+        if unsure > 0.0:
+            rows.append(AccountRow(what=NOT_SEEN, state=IDLE, least=0.0, most=unsure))
+    return _in_order(rows)
+
+
+def traced_account(trace: Trace, told: TraceReport, known: list[AccountRow]) -> list[AccountRow]:
+    """Return the parts of the device's time by a trace of it. Their lower bounds add up to 1.
+
+    The upper bounds do, too, but for garbage collection that may be in another idle part as well.
+
+    Args:
+        told: the report of the trace.
+        known: the account by events. What it knows to be idle is of more steps than the traced ones, and stays.
+    """
+    kernels: dict[str, float] = {}
+    copies: dict[str, float] = {}
+    for row in kernels_of(trace):
+        table, what = (copies, row.kind) if row.kind in HOST_COPIES else (kernels, row.phase)
+        table[what] = table.get(what, 0.0) + row.seconds
+    busy, copying = told.busy or 0.0, told.copying or 0.0
+    rows = [*_divided(kernels, busy, BUSY), *_divided(copies, copying, COPY)]
+    return _in_order([*rows, *_traced_idle(told, known, max(0.0, 1.0 - busy - copying))])
+
+
+def _in_order(rows: list[AccountRow]) -> list[AccountRow]:
+    """Return busy rows first, the largest first."""
     return sorted(rows, key=lambda row: (_STATES.index(row.state), -(row.most or 0.0)))
+
+
+def _divided(parts: Mapping[str, float], whole: float, state: str) -> list[AccountRow]:
+    """Return a share of the time, divided among its parts; empty where there is nothing to divide."""
+    total = sum(parts.values())
+    factor = whole / total if total else 0.0
+    shares = {what: factor * part for what, part in parts.items()}
+    return [AccountRow(what, state, share, share, by=BY_TRACE) for what, share in shares.items() if share > 0.0]
+
+
+def _traced_idle(told: TraceReport, known: list[AccountRow], idle: float) -> list[AccountRow]:
+    """Return the idle share of the time by what the host did.
+
+    A trace sees a host that waits for a batch as running Python: what is known to be idle is taken from there.
+    """
+    certain = []
+    for row in known:
+        if row.state == IDLE and row.what != NOT_SEEN and row.least is not None and row.most is not None:
+            least = max(row.least, row.most - (1.0 - idle))  # no more than the rest ran meanwhile
+            certain.append(replace(row, least=least, most=max(least, min(row.most, idle))))
+    whole = sum(row.least or 0.0 for row in certain)
+    part = min(1.0, idle / whole) if whole else 1.0
+    certain = [replace(row, least=part * (row.least or 0.0), most=part * (row.most or 0.0)) for row in certain]
+    parts: dict[str, float] = {}
+    for gap in told.idle:
+        what = HOST_DID.get(gap.name, gap.name)
+        parts[what] = parts.get(what, 0.0) + gap.share
+    parts[LAUNCHING] = max(0.0, parts.get(LAUNCHING, 0.0) - part * whole)
+    return certain + _divided(parts if any(parts.values()) else {NOT_SEEN: 1.0}, idle - part * whole, IDLE)
 
 
 def _phase_rows(sums: DeviceSums) -> list[AccountRow]:
@@ -80,73 +125,20 @@ def _garbage_share(sums: DeviceSums, name: str) -> float:
     return min(sums.gc_phases.get(name, 0.0), phase.total - phase.busy) / sums.seconds if phase is not None else 0.0
 
 
-def _unsure(sums: DeviceSums) -> _Unsure:
-    launching = {name: phase for name, phase in sums.phases.items() if name not in LAUNCHES_NOTHING}
-    whole = sum(phase.total - phase.busy for phase in launching.values()) / sums.seconds
-    return _Unsure(whole=whole, gc=sum(_garbage_share(sums, name) for name in launching))
+def _unsure_share(sums: DeviceSums) -> float:
+    """Return the share of time that is not certainly busy, in phases in which the host launches kernels."""
+    launching = [phase for name, phase in sums.phases.items() if name not in LAUNCHES_NOTHING]
+    return sum(phase.total - phase.busy for phase in launching) / sums.seconds
 
 
-def _garbage_rows(sums: DeviceSums, unsure: _Unsure) -> list[AccountRow]:
+def _garbage_rows(sums: DeviceSums, unsure: float) -> list[AccountRow]:
     """Return the row of garbage collection: at most its host time and the idle time."""
     if not sums.gc_steps:
         return []
     quiet = sum(_garbage_share(sums, name) for name in LAUNCHES_NOTHING)
     took = (sums.gc / sums.gc_steps) / (sums.seconds / sums.steps)
-    most = min(took, unsure.whole + quiet)
+    most = min(took, unsure + quiet)
     return [AccountRow(what=GARBAGE, state=IDLE, least=min(most, quiet), most=most, by="host")]
-
-
-def _sample_rows(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsure) -> list[AccountRow]:
-    """Return what the host did while the device was not certainly busy, by the stack samples of that time."""
-    if unsure.whole <= 0.0:
-        return []
-    counts: Counter[str] = Counter()
-    for phase, table in samples.items():
-        if phase not in LAUNCHES_NOTHING:
-            for place, (_, idle) in table.items():
-                counts[_activity(place)] += idle
-    counts = _merge_rare(+counts)
-    of = counts.total()
-    if not of:
-        return [AccountRow(what=NOT_SEEN, state=IDLE, least=0.0, most=unsure.whole, by="looks", looks=0)]
-    rows = []
-    for what, times in counts.items():
-        _, high = sampled_range(times, of)
-        rows.append(AccountRow(what=what, state=IDLE, least=0.0, most=high * unsure.whole, by="looks", looks=of))
-    return rows
-
-
-def _activity(place: Place) -> str:
-    """Return `synchronizing at train.py:107`: by the innermost call of the stack sample."""
-    done = effects_of(place.innermost_call)
-    at = (place.library or place.users)._replace(function="", call="")
-    if done & SYNCHRONIZES and not done & LOGS:
-        return f"{_SYNCHRONIZING} at {at}"
-    if done & COPIES:
-        return f"{_BLOCKING} at {at}"
-    if done & WAITS:
-        return f"{_WAITING} at {at}"
-    doing = kind_of(place)
-    return f"{doing}, in no phase" if doing in (LOGGING, CHECKPOINT) else LAUNCHING
-
-
-def _merge_rare(counts: Counter[str]) -> Counter[str]:
-    """Return a row for each of the most frequent places of a kind, and one for the other places of the kind."""
-    rows: Counter[str] = Counter()
-    kept: Counter[str] = Counter()
-    for what, times in counts.most_common():
-        kind, at, _ = what.partition(" at ")
-        kept[kind] += 1
-        rows[what if not at or kept[kind] <= MAX_PLACE_ROWS else f"{kind} elsewhere"] += times
-    return rows
-
-
-def sampled_range(times: int, of: int) -> tuple[float, float]:
-    """Return the 95% range (Wilson's) of a share, counted in `times` of `of` stack samples."""
-    share, spread = times / of, RANGE_SIGMAS**2 / of
-    middle = (share + spread / 2) / (1 + spread)
-    half = RANGE_SIGMAS * math.sqrt(share * (1 - share) / of + spread / (4 * of)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def idle_places(lane: DeviceLane, sums: DeviceSums) -> list[IdlePlace]:

@@ -22,11 +22,11 @@ class AccountRow:
     All lower bounds add up to at most 1, all upper bounds to at least 1.
     """
 
-    what: str  # "forward", "waiting for data", "synchronizing at train.py:107"...
-    state: str  # busy | idle
+    what: str  # "forward", "waiting for data", "synchronizing"...
+    state: str  # busy | copy | idle
     least: float | None  # lower bound; None: unknown
     most: float | None  # upper bound; None: unknown, the time is then in the upper bounds of other parts
-    by: str = "events"  # events | host | looks (stack samples): the source
+    by: str = "events"  # events | host | trace: the source
     looks: int | None = None  # number of all stack samples that its range is counted from; None: another source
 
 

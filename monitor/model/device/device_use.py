@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from monitor.model.device.account_table import busy_range
-from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, idle_places
-from monitor.model.device.device_report import Device
-from monitor.model.device.device_steps import DeviceLane, DeviceSums
+from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, idle_places, traced_account
+from monitor.model.device.device_report import AccountRow, Device
+from monitor.model.device.device_steps import DeviceLane
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import trace_report
 from monitor.model.report import PhaseRow
@@ -67,14 +67,19 @@ def device_use(state: RunState) -> Device | None:
         paces = lane.paces.settled()  # of all steps: the marks make very short timed steps longer
         device.seconds = paces.sum / paces.count if paces.count else lane.whole.seconds / lane.whole.steps
     sums = lane.steady if lane.steady.timed >= MIN_STEADY_TIMED else None
+    rows = []
     if sums is not None:
-        device.queue_empty = sums.drained_share()
-        device.account = device_account(sums, lane.looks)
+        device.queued, device.queue_empty = sums.busy_share(), sums.drained_share()
+        rows = device_account(sums)
         device.idle_at = idle_places(lane, sums)
-    if (trace := state.main.trace) is not None and trace.device == "cuda":
+    trace = state.main.trace
+    if trace is not None and trace.device == "cuda":
         device.trace = trace_report(trace, device.seconds)
-    _set_busy(device, sums)
-    device.bound = _limiting_part(device, sums)
+    _set_busy(device, rows)
+    device.bound = _limiting_part(device, rows)
+    device.account = rows
+    if trace is not None and device.trace is not None and _measured_busy(device):
+        device.account = traced_account(trace, device.trace, rows)
     return device
 
 
@@ -94,14 +99,17 @@ def _set_readings(device: Device, state: RunState) -> None:
             device.readings = max(device.readings, min(figure.readings for figure in ranges))
 
 
-def _set_busy(device: Device, sums: DeviceSums | None) -> None:
-    device.queued = sums.busy_share() if sums is not None else None
+def _set_busy(device: Device, rows: list[AccountRow]) -> None:
+    """Set how busy the device was.
+
+    Args:
+        rows: the account by events.
+    """
     least = [share for share in (device.sm_active, device.queued) if share is not None]
     if least:
         device.busy_least = min(1.0, max(least))
-    if sums is not None:
-        idle = sum(row.least or 0.0 for row in device.account if row.state == "idle" and row.by != "looks")
-        device.busy_most = 1.0 - idle
+    if rows:
+        device.busy_most = 1.0 - sum(row.least or 0.0 for row in rows if row.state == "idle")
     if device.utilization is not None:  # time in which any kernel ran, rounded up: never less than the truth
         device.busy_most = min(device.utilization, 1.0 if device.busy_most is None else device.busy_most)
     if device.busy_most is not None:
@@ -131,12 +139,11 @@ def _is_conclusive(least: float, most: float | None) -> bool:
     return (1.0 if most is None else most) - least <= MAX_SPREAD
 
 
-def _limiting_part(device: Device, sums: DeviceSums | None) -> str | None:
+def _limiting_part(device: Device, rows: list[AccountRow]) -> str | None:
     """Return what sets the pace, `device`, `host` or `data`; None: unknown."""
-    if sums is not None:
-        waits = sum(row.least or 0.0 for row in device.account if row.what == WAITING_FOR_DATA)
-        if waits >= MIN_DATA_WAIT and waits >= 1.0 - (device.busy_most or 1.0) - waits:
-            return "data"
+    waits = sum(row.least or 0.0 for row in rows if row.what == WAITING_FOR_DATA)
+    if waits >= MIN_DATA_WAIT and waits >= 1.0 - (device.busy_most or 1.0) - waits:
+        return "data"
     if device.busy_least is not None and device.busy_least >= MIN_BOUND_SHARE:
         return "device"
     if device.queue_empty is not None and device.queue_empty >= MIN_DRAINED_SHARE:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from monitor import units
+from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import PhaseRow
 from monitor.model.steps.baseline import WARM_UP, WINDOW
@@ -275,8 +276,8 @@ def _device(view: View, width: int) -> list[Row]:
         return []
     bound = bound_text(device)
     text = f" {bound[0].upper()}{bound[1:]}: GPU {busy_text(device)} of step time"
-    if device.gain_limit is not None:
-        text += f"; at most {units.times(device.gain_limit)} as fast without idle time"
+    if gain := gain_text(device):
+        text += f"; {gain}"
     return wrap([(text, "text")], width - 1, 6)
 
 

@@ -12,7 +12,6 @@ from monitor.units import duration, plural, share, size, size_of
 from trainhooks.protocol.limits import clean
 
 HOST_ONLY = "host clock only: Python time, not GPU time"
-SHOWN_PLACES = 5
 
 
 def clocks(report: Report) -> list[str]:
@@ -89,18 +88,6 @@ def below_peak(report: Report) -> Section | None:
         return None
     rows = [["of the peak", "share"], *([row.what, f"-{share(row.share)}"] for row in device.below_peak)]
     return Section("Losses against the hardware peak", [], [*rows, ["MFU", share(mfu)]])
-
-
-def idle_places(report: Report) -> Section | None:
-    """Return the places of the program while the device certainly had no work queued."""
-    device = report.device
-    if device is None or not device.idle_at:
-        return None
-    lines = [
-        f"{clean(row.place)}: at most {duration(row.seconds)} per step ({share(row.share)} of {row.looks:,} samples)"
-        for row in device.idle_at[:SHOWN_PLACES]
-    ]
-    return Section("Program location while the GPU may have been idle", lines)
 
 
 # The GPUs and the host of a report.

@@ -36,7 +36,6 @@ def sections(report: Report) -> list[Section]:
         iteration(report),
         unnamed(report),
         gpu_sections.account(report),
-        gpu_sections.idle_places(report),
         gpu_sections.below_peak(report),
         trace_sections.traced(report),
         gpu_sections.host_phases(report),

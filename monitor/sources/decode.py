@@ -248,9 +248,6 @@ def _clean_line(line: Line) -> Line:
     return Line(clean_name(line.file), number, clean_name(line.function), clean_name(line.call))
 
 
-MAX_STEP_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
-
-
 def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
     timed = (*gpu_time.phases, *gpu_time.busy_phases)
     if not 0 <= gpu_time.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
@@ -266,11 +263,6 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
         ]
     gpu_time.every = gpu_time.every if 1 <= gpu_time.every <= MAX_INTEGER else 1
     gpu_time.since = _clean_count(gpu_time.since)
-    gpu_time.looks = [
-        (clean_name(phase), _clean_place(place), samples, min(idle, samples))
-        for phase, place, samples, idle in gpu_time.looks[:MAX_STEP_PLACES]
-        if 0 < samples <= MAX_INTEGER and idle >= 0
-    ]
     return True
 
 
@@ -469,7 +461,7 @@ def decode_leniently(line: bytes, kind: type) -> Event:
             value = {metric: number for metric, number in value.items() if _is_number(number)}
         elif kind is events.Step and name in ("phases", "background") and isinstance(value, list):
             value = [_whole_phase(row) for row in value]
-        elif name in ("rows", "looks") and isinstance(value, list):
+        elif kind is events.Frames and name == "rows" and isinstance(value, list):
             value = _with_places(value, fields.get("activities"))
         try:
             kept[name] = msgspec.convert(value, hint)

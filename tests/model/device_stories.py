@@ -13,7 +13,7 @@ from typing import Any
 
 from trainhooks.protocol.events import Facts, Frames, Gpu, GpuTime
 
-from .conftest import Story, placed
+from .conftest import Story
 
 H100 = "NVIDIA H100 80GB HBM3"
 GIB = 2**30
@@ -77,7 +77,6 @@ class OnDevice(Story):
         device: Mapping[str, float] | None = None,
         queued: float = 0.9,
         lag: float | None = None,
-        looks: list[tuple[str, str, int, int]] | None = None,
         **fields: Any,
     ) -> OnDevice:
         """A step of these phases by the host's clock and by the device's; by both alike where only one is told.
@@ -91,7 +90,7 @@ class OnDevice(Story):
         self.step_with(fields, **{name: seconds * wobble for name, seconds in host.items()})
         self._read_on()
         if self._timed and self._index == self._next:
-            self._time(device, queued, lag, looks)
+            self._time(device, queued, lag)
         self._stretch += sum(device.values())
         return self
 
@@ -112,7 +111,6 @@ class OnDevice(Story):
         device: Mapping[str, float],
         queued: float,
         lag: float | None,
-        looks: list[tuple[str, str, int, int]] | None,
     ) -> None:
         seconds, every = sum(device.values()), self._every if self._index > ALWAYS_FIRST else 1
         busy = {name: queued * each for name, each in device.items()}
@@ -129,7 +127,6 @@ class OnDevice(Story):
             every=every,
             since=self._since,
             stretch=None if self._since is None else self._stretch,
-            looks=placed(looks or []),
         )
         self.events.append(told)
         self._since, self._stretch = self._index, 0.0

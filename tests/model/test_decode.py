@@ -44,7 +44,7 @@ FULL: dict[str, dict[str, Any]] = {
         "metrics": {"loss": [0.5, None], "n": [3, 2.5]}, "role": "r", "stage": "s", "epoch": 0.5,
     },
     "gpu_time": {"step": 3, "seconds": 0.5, "phases": [("forward", 0.1), ("other", 0.2)], "busy": 0.4, "dropped": 1,
-                 "looks": [("other", Place("train.py", 3), 5, 2)], "gc": 0.2, "gc_phases": [("forward", 0.1)]},
+                 "gc": 0.2, "gc_phases": [("forward", 0.1)]},
     "trace": {"device": "cuda", "first": 9, "steps": 2, "seconds": 0.5, "rows": [("gemm", "forward", 4, 0.25)],
               "calls": [("cudaLaunchKernel", "forward", 4, 0.01)], "bytes": [("Memcpy", "data", 512)], "busy": 0.25,
               "shapes": [("aten::mm", "2x3 3x4")], "idle": [("launching", "other", 3, 0.1)], "streams": 1},

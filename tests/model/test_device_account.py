@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from monitor.model.device.device_account import (
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceSums
 from monitor.model.device.trace_report import trace_report
+from monitor.reports.report_json import as_json
 from trainhooks.protocol.events import Facts, Gpu, GpuTime, Trace
 
 from .conftest import Story, report_of
@@ -375,3 +377,9 @@ def test_journals_of_older_writers_are_read_as_before() -> None:
     assert set(account) == {"waiting for data", "forward", "backward", "optimizer", "other"}
     assert all(row.least is None for row in account.values())
     assert sum(row.most or 0.0 for row in account.values()) == pytest.approx(1.0)
+
+
+def test_keys_of_the_json_stay() -> None:
+    """Programs read them, though nothing fills them any more."""
+    told = json.loads(as_json(report_of(hf_trainer())))["device"]
+    assert told["idle_at"] == [] and {row["looks"] for row in told["account"]} == {None}

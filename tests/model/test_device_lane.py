@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from monitor.model.device.device_steps import (
-    MAX_PHASE_PLACES,
     MAX_ROW_NAMES,
     MAX_SLOW_STRETCHES,
     MIN_JUDGED_STRETCHES,
@@ -29,7 +28,7 @@ from trainhooks.protocol.encoding import encoder, to_dict
 from trainhooks.protocol.events import GpuTime
 from trainhooks.protocol.limits import OVERFLOW
 
-from .conftest import Story, around, folded, folded_events, placed, report_of
+from .conftest import Story, around, folded, folded_events, report_of
 from .device_stories import GPT2, ITEM_EACH_STEP, QUEUEING, OnDevice, hf_trainer, matmul
 
 ALONE = HostContext()
@@ -128,12 +127,10 @@ def test_the_first_steps_are_no_part_of_what_a_run_is_judged_by() -> None:
 def test_names_are_bounded() -> None:
     lane = DeviceLane()
     for step in range(1000):
-        places = [(f"phase {step}", f"train.py:{step}", 2, 1), ("forward", f"model.py:{step}", 2, 1)]
-        lane.add(GpuTime("p", step, 1.0, step, 1.0, [(f"phase {step}", 0.5)], looks=placed(places)), ALONE)
-    for names in (lane.phases, lane.whole.phases, lane.looks):
+        lane.add(GpuTime("p", step, 1.0, step, 1.0, [(f"phase {step}", 0.5)]), ALONE)
+    for names in (lane.phases, lane.whole.phases):
         assert len(names) <= MAX_ROW_NAMES + 1 and OVERFLOW in names
     assert lane.whole.phases[OVERFLOW].steps > 0
-    assert max(len(table) for table in lane.looks.values()) <= MAX_PHASE_PLACES + 1
     assert len(lane.window) <= STRETCH_WINDOW
 
 

@@ -12,7 +12,6 @@ import pytest
 from monitor.diagnosis import diagnose
 from monitor.diagnosis.rule import Evidence
 from monitor.model.device.device_report import Device
-from monitor.model.device.device_steps import WARM_UP_STEPS
 from monitor.model.device.device_use import MIN_MEASURED, MIN_STEADY_TIMED, bound_text, busy_text, device_use
 from monitor.model.device.gpu_activity import MAX_READING_BUCKETS, Activity, Range
 from monitor.model.report import Finding
@@ -118,17 +117,6 @@ def test_few_timed_steps_decide_nothing() -> None:
         story.both(SMALL, queued=0.0)
     assert used(story).queued is None and used(story).bound is None
     assert used(story.both(SMALL, queued=0.0)).bound == "host"
-
-
-def test_where_the_program_was_while_the_device_may_have_been_idle() -> None:
-    story = OnDevice(reading(sm_active=40.0))
-    looks = [("forward", "model.py:88 (.item) in forward", 3, 2), ("backward", "train.py:40 in step", 1, 0)]
-    for _ in range(100):
-        story.both(ITEM_EACH_STEP, GPT2, queued=0.4, looks=looks)
-    (row,) = used(story).idle_at
-    assert (row.place, row.phase) == ("model.py:88 (.item) in forward", "forward")
-    assert row.looks == 4 * (100 - WARM_UP_STEPS), "looks at the first steps tell of compiling"
-    assert row.share == pytest.approx(0.5) and row.seconds == pytest.approx(0.154 * 0.5, rel=0.05)
 
 
 # Readings

@@ -9,7 +9,7 @@ import pytest
 from monitor.model.steps.stack_samples import StackSamples
 from monitor.sources.decode import decode, place_of
 from trainhooks.protocol.encoding import encoder, to_dict
-from trainhooks.protocol.events import Event, Frames, GpuTime
+from trainhooks.protocol.events import Event, Frames
 from trainhooks.protocol.limits import MAX_NAME
 from trainhooks.protocol.places import Line, Place
 
@@ -60,10 +60,6 @@ def test_rows_of_an_old_and_of_a_new_producer_are_alike() -> None:
     for event in (old, new):
         samples.take(event)  # type: ignore[arg-type]
     assert list(samples.looks.values()) == [6, 4]
-    timed = {**head, "kind": "gpu_time", "step": 3, "seconds": 0.5, "phases": [["forward", 0.25]]}
-    old = decode(json.dumps({**timed, "looks": [["other", str(INSIDE), 3, 1]]}).encode())
-    new = decode(told(GpuTime("p", 1, 2.5, 3, 0.5, [("forward", 0.25)], looks=[("other", INSIDE, 3, 1)])))
-    assert old == new and isinstance(new, GpuTime) and new.looks == [("other", INSIDE, 3, 1)]
 
 
 def test_what_a_place_lacks_takes_no_room() -> None:

@@ -21,6 +21,7 @@ from trainhooks.protocol.places import Place
 FIXTURES = Path(__file__).with_name("fixtures")
 FIRST = {"hello", "facts", "step", "span", "metrics", "pulse", "frames", "note", "bye", "gpu", "host", "exit"}
 OF_VERSION = {1: FIRST, 2: {*FIRST, "steps", "gpu_time"}}
+NOT_READ = {"looks"}  # of `gpu_time`: stack samples of the step
 TOKENS = {1: 3034, 2: 9796}  # a second, in the run of each version
 
 
@@ -43,8 +44,10 @@ def test_every_kind_of_a_version_is_read(version: int) -> None:
     assert {event.kind for event in events if isinstance(event, Event)} == OF_VERSION[version]
     for line, event in zip(lines, events, strict=True):
         for name, value in json.loads(line).items():
+            if name in NOT_READ:
+                continue
             found = getattr(event, name)
-            if name in ("rows", "looks"):  # of version 1: places are texts
+            if name == "rows":  # of version 1: places are texts
                 place: Callable[[Place], Any] = str if version == 1 else Place.written
                 found = [[row[0], place(row[1]), *row[2:]] for row in found]
             assert name == "phases" or name == "background" or json.loads(json.dumps(found)) == value, name

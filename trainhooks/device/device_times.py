@@ -10,10 +10,9 @@ from collections import deque
 from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device.device_lane import DeviceLane, Entry, Resolved
-from trainhooks.lane_entries import END, NANOSECOND, host_clock, monotonic_seconds
+from trainhooks.lane_entries import END, NANOSECOND, monotonic_seconds
 from trainhooks.protocol.encoding import to_dict
-from trainhooks.protocol.events import GpuTime, Look
-from trainhooks.protocol.places import Place
+from trainhooks.protocol.events import GpuTime
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.gc_pauses import Pauses
 from trainhooks.recording.step_annotations import ProcessState
@@ -26,8 +25,6 @@ MAX_DRIFT = 5e-5
 MAX_DISTANCES = 256
 MAX_DISTANCE_AGE_NS = 600_000_000_000
 MAX_AWAITED = 4096  # steps that are timed, by the device or by the host alone
-MAX_STACK_SAMPLES = 2400  # at most twenty a second: two minutes
-MAX_STEP_PLACES = 16  # of the stack in one step
 MAX_STRETCH = 600.0  # seconds between two timed steps
 MILLISECOND = 1_000_000  # nanoseconds
 
@@ -44,10 +41,6 @@ class Work(NamedTuple):
     certain: List[Tuple[int, int]]
     lag: int
     unreached: List[Tuple[int, int]]
-
-    def is_certain_at(self, t: int) -> bool:
-        """Return whether the queue certainly held work at this time of the host's clock."""
-        return any(made <= t < until for made, until in self.unreached)
 
 
 class Queue:
@@ -129,7 +122,6 @@ class DeviceTimes:
         self._indices: Dict[float, int] = {}  # by begin
         self._newest = 0.0  # begin of the newest step of the run's own thread
         self._waiting: Deque[Timed] = deque(maxlen=MAX_AWAITED)  # the host's entries may be assembled later
-        self._stack_samples: Deque[Tuple[int, Place]] = deque(maxlen=MAX_STACK_SAMPLES)
         self._queue = Queue()
         self._last: Optional[int] = None  # index of the last timed step
         self._stretch: Optional[float] = None  # seconds of the device from its begin on
@@ -139,11 +131,6 @@ class DeviceTimes:
     def watch(self, wanted: bool) -> None:
         """Observe garbage collection while the device is timed, and only then."""
         self._pauses.watch(wanted)
-
-    def add_stack_sample(self, place: Optional[Place]) -> None:
-        """Add the current position of the training's stack; None is ignored."""
-        if place is not None:
-            self._stack_samples.append((host_clock(), place._replace(activity="")))  # by line alone
 
     def add_steps(self, events: List[StepEvent]) -> None:
         """Note the steps among the host's events. Those that are not timed are not kept."""
@@ -233,7 +220,6 @@ class DeviceTimes:
         event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
         event.busy_phases = by_phase(work.certain, times, names)
         event.lag = work.lag / NANOSECOND
-        event.looks = self._stack_samples_in(read.entries, names, work)
         event.gc_phases = self._pauses.by_phase(host, names, work.unreached)
         return event
 
@@ -248,21 +234,6 @@ class DeviceTimes:
             names.append(assembler.current_phase())
         assembler.add_entry((END, times[-1], entries[0][2]))
         return next((event for event in assembler.events if type(event) is PlainStep), None), names
-
-    def _stack_samples_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Look]:
-        """Return the stack samples of the step: phase, place, samples, those of them without certain work."""
-        began, ended = entries[0][1], entries[-1][1]
-        rows: Dict[Tuple[str, Place], List[int]] = {}
-        for t, place in reversed(self._stack_samples):
-            if t < began:
-                break
-            if t < ended:
-                passed = sum(entry[1] <= t for entry in entries)
-                row = rows.setdefault((names[passed - 1], place), [0, 0])
-                row[0] += 1
-                row[1] += not work.is_certain_at(t)
-        most_seen = sorted(rows.items(), key=lambda item: -item[1][0])[:MAX_STEP_PLACES]
-        return [(phase, place, samples, idle) for (phase, place), (samples, idle) in most_seen]
 
 
 def in_order(times: List[int], sides: Tuple[int, ...]) -> List[int]:

@@ -10,12 +10,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Callable, Dict, List, Tuple
 
-from trainhooks.protocol.events import Event, Frames, GpuTime
+from trainhooks.protocol.events import Event, Frames
 from trainhooks.protocol.limits import MAX_LINE, MAX_NAME
 
 _ALWAYS = frozenset(("protocol", "rank", "status"))  # written even where they hold their default
-
-_WITH_PLACES: Dict[type, str] = {Frames: "rows", GpuTime: "looks"}  # fields whose rows have a place at second
 
 _DEFAULTS: Dict[type, List[Tuple[str, Any]]] = {}
 
@@ -37,9 +35,8 @@ def to_dict(event: Event) -> Dict[str, Any]:
         value = getattr(event, name)
         if value is not default and value != default:
             out[name] = value
-    with_places = _WITH_PLACES.get(cls)
-    if with_places in out:
-        out[with_places] = [(row[0], row[1].written(), *row[2:]) for row in out[with_places]]
+    if cls is Frames and "rows" in out:
+        out["rows"] = [(phase, place.written(), samples) for phase, place, samples in out["rows"]]
     return out
 
 

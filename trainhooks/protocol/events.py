@@ -134,10 +134,6 @@ class Steps(Event):
         return self.seq + len(self.start)
 
 
-# Samples of the stack in a step: phase, place, how many, how many while the device may have been idle.
-Look = Tuple[str, Place, int, int]
-
-
 @dataclass
 class GpuTime(Event):
     """The time of an earlier step by the device's clock (CUDA events), sent once the device is done.
@@ -157,7 +153,6 @@ class GpuTime(Event):
     every: int = 1  # how many steps this one stands for
     since: Optional[int] = None  # the step that was timed before this one
     stretch: Optional[float] = None  # device seconds from that step's begin to this one's: of all steps in between
-    looks: List[Look] = field(default_factory=list)
     # Garbage collection in seconds of the host: in all steps since the last timed one; and in this step by phase, while
     # the device was not certainly busy. None: not measured.
     gc: Optional[float] = None

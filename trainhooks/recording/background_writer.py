@@ -191,7 +191,6 @@ class BackgroundWriter:
             primary.ended = None
         if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
             self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase(), now)
-            self._device_times.add_stack_sample(self._place)
         self._stamp(self._frames(now))
 
     def _frames(self, now: float, is_last: bool = False) -> List[Dict[str, Any]]:

@@ -207,7 +207,6 @@ def synchronizing(evidence: Evidence) -> Finding | None:
     if after >= MIN_SYNC_SAMPLES_SHARE:
         lines.append(f"{share(after)} of GPU time follows the optimizer, where values are copied to the host")
         lines += evidence.places(OTHER)
-    lines += [f"{row.place}: up to {duration(row.seconds)} of idle GPU per step" for row in device.idle_at[:1]]
     return Finding(
         code="synchronizing",
         severity="warning",

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from monitor.model.device.device_report import AccountRow, IdlePlace
-from monitor.model.device.device_steps import DeviceLane, DeviceSums
+from monitor.model.device.device_report import AccountRow
+from monitor.model.device.device_steps import DeviceSums
 from monitor.model.device.kernel_classes import HOST_COPIES
 from monitor.model.device.trace_report import TraceReport, kernels_of
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Trace
 
-MAX_IDLE_PLACES = 12
 DATA = "data"
 WAITING_FOR_DATA = "waiting for data"
 # Phases in which the host launches no kernels: once its queue is empty, the device is idle.
@@ -139,18 +138,3 @@ def _garbage_rows(sums: DeviceSums, unsure: float) -> list[AccountRow]:
     took = (sums.gc / sums.gc_steps) / (sums.seconds / sums.steps)
     most = min(took, unsure + quiet)
     return [AccountRow(what=GARBAGE, state=IDLE, least=min(most, quiet), most=most, by="host")]
-
-
-def idle_places(lane: DeviceLane, sums: DeviceSums) -> list[IdlePlace]:
-    """Return the places of the stack samples while the device was not certainly busy, the most frequent first."""
-    whole = sum(row[0] for table in lane.looks.values() for row in table.values())
-    if not whole or not sums.steps:
-        return []
-    seconds = sums.seconds / sums.steps
-    rows = [
-        IdlePlace(place=str(place), phase=phase, share=idle / whole, looks=whole, seconds=seconds * idle / whole)
-        for phase, table in lane.looks.items()
-        for place, (_, idle) in table.items()
-        if idle
-    ]
-    return sorted(rows, key=lambda row: -row.share)[:MAX_IDLE_PLACES]

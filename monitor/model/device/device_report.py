@@ -27,18 +27,7 @@ class AccountRow:
     least: float | None  # lower bound; None: unknown
     most: float | None  # upper bound; None: unknown, the time is then in the upper bounds of other parts
     by: str = "events"  # events | host | trace: the source
-    looks: int | None = None  # number of all stack samples that its range is counted from; None: another source
-
-
-@dataclass(slots=True)
-class IdlePlace:
-    """A place of stack samples while the device certainly had no work queued."""
-
-    place: str
-    phase: str
-    share: float  # of the stack samples in timed steps
-    looks: int  # all stack samples in timed steps: how reliable the share is
-    seconds: float  # a step, at most
+    looks: None = None  # no part is counted from stack samples any more; a key of `report --json` stays
 
 
 @dataclass(slots=True)
@@ -88,7 +77,7 @@ class Device:
     gain_limit: float | None = None  # times as fast at most, by removing idle time; None: unknown
     account: list[AccountRow] = field(default_factory=list)
     outside_steps: list[OutsideRow] = field(default_factory=list)  # not part of `account`, which covers the steps
-    idle_at: list[IdlePlace] = field(default_factory=list)
+    idle_at: list[None] = field(default_factory=list)  # always empty: a traced step says more; a key stays
     # From the peak down to the MFU: what is lost to idle time, to other ranks, and within kernels; with the MFU they
     # add up to 1. Empty where the MFU is not known.
     below_peak: list[LossRow] = field(default_factory=list)

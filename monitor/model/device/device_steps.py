@@ -18,11 +18,9 @@ from monitor.model.steps.series import Column, Durations
 from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import GpuTime
 from trainhooks.protocol.limits import OVERFLOW
-from trainhooks.protocol.places import OTHERS, Place
 
 MAX_ROW_NAMES = 200  # names that get a row of their own, as for the host's times
 MAX_STANDS_FOR = 4096  # steps in curves that one timed step represents
-MAX_PHASE_PLACES = 200  # places of stack samples in each phase
 MAX_SLOW_STRETCHES = 200
 # First steps of a run: allocators grow, libraries choose kernels, graphs compile. They count in the sums of the run,
 # but not in what is typical of its steps.
@@ -138,8 +136,6 @@ class DeviceLane:
     slow_excess: float = 0.0  # seconds beyond the median
     newest_step: int = 0  # the step that was timed last, and its phases
     newest: dict[str, float] = field(default_factory=dict)
-    # Of the same steps as `steady`: phase -> place -> stack samples: all, and those while not certainly busy.
-    looks: dict[str, dict[Place, list[int]]] = field(default_factory=dict)
 
     @property
     def is_known(self) -> bool:
@@ -166,8 +162,6 @@ class DeviceLane:
         self.whole.add(timing)
         if timing.step >= self.first + WARM_UP_STEPS:
             self.steady.add(timing)
-            for phase, place, samples, idle in timing.looks:
-                self._add_samples(phase, place, samples, idle)
         if (timing.since or 0) >= self.first + WARM_UP_STEPS:
             self.steady._add_garbage(timing)
 
@@ -178,12 +172,6 @@ class DeviceLane:
         for name, seconds in self.newest.items():
             name = name if name in self.phases or len(self.phases) < MAX_ROW_NAMES else OVERFLOW
             self.phases.setdefault(name, Durations()).extend(steps, np.full(len(steps), seconds))
-
-    def _add_samples(self, phase: str, place: Place, samples: int, idle: int) -> None:
-        table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_ROW_NAMES else OVERFLOW, {})
-        row = table.setdefault(place if place in table or len(table) < MAX_PHASE_PLACES else OTHERS, [0, 0])
-        row[0] += samples
-        row[1] += idle
 
     def _stretch(self, first: int, count: int, seconds: float, parts: dict[str, float], context: HostContext) -> None:
         """Take the device's total seconds of `count` steps from `first` on."""

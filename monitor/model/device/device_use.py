@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.model.device.account_table import busy_range
-from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, idle_places, traced_account
+from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, traced_account
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import DeviceLane
 from monitor.model.device.gpu_activity import Range
@@ -71,7 +71,6 @@ def device_use(state: RunState) -> Device | None:
     if sums is not None:
         device.queued, device.queue_empty = sums.busy_share(), sums.drained_share()
         rows = device_account(sums)
-        device.idle_at = idle_places(lane, sums)
     trace = state.main.trace
     if trace is not None and trace.device == "cuda":
         device.trace = trace_report(trace, device.seconds)

@@ -94,6 +94,11 @@ class OnDevice(Story):
         self._stretch += sum(device.values())
         return self
 
+    @property
+    def is_timed_next(self) -> bool:
+        """Whether the next step is one of those that the device's clock times."""
+        return self._timed and self._index + 1 == self._next
+
     def stop(self, name: str, seconds: float, step: int | None = None) -> OnDevice:
         """An evaluation or a checkpoint between two steps; the device's time goes on meanwhile."""
         self.span(name, seconds)

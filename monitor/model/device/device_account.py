@@ -31,6 +31,7 @@ HOST_DID = {
     "allocating": "allocating memory",
     "calling CUDA": "other CUDA calls",
 }
+UNTIMED = "slow steps that were not timed"
 BUSY, COPY, IDLE = "busy", "copy", "idle"
 _STATES = (BUSY, COPY, IDLE)
 BY_TRACE = "trace"
@@ -69,6 +70,20 @@ def traced_account(trace: Trace, told: TraceReport, known: list[AccountRow]) -> 
 def _in_order(rows: list[AccountRow]) -> list[AccountRow]:
     """Return busy rows first, the largest first."""
     return sorted(rows, key=lambda row: (_STATES.index(row.state), -(row.most or 0.0)))
+
+
+def with_untimed(rows: list[AccountRow], untimed: float) -> list[AccountRow]:
+    """Return the parts of the timed steps as parts of all of the device's time, with the rest: busy or idle, unknown.
+
+    Args:
+        untimed: the share of the device's time that the timed steps do not stand for.
+    """
+    if untimed <= 0.0:
+        return rows
+    for row in rows:
+        row.least = None if row.least is None else row.least * (1.0 - untimed)
+        row.most = None if row.most is None else row.most * (1.0 - untimed) + (untimed if row.state == BUSY else 0.0)
+    return [*rows, AccountRow(what=UNTIMED, state=IDLE, least=0.0, most=untimed)]
 
 
 def _divided(parts: Mapping[str, float], whole: float, state: str) -> list[AccountRow]:

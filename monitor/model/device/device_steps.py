@@ -60,6 +60,8 @@ class DeviceSums:
     gc: float = 0.0  # host seconds of garbage collection in `gc_steps` steps, timed or not
     gc_steps: int = 0
     gc_phases: dict[str, float] = field(default_factory=dict)  # of the timed steps, while not certainly busy
+    stretches: float = 0.0  # seconds of stretches, which the device's clock measures whole
+    stretch_steps: int = 0  # steps in them, timed or not
     phases: dict[str, DevicePhase] = field(default_factory=dict)
 
     def add(self, timing: GpuTime) -> None:
@@ -101,6 +103,10 @@ class DeviceSums:
         """Return the lower bound of the share of time in which the device had work queued; None: unknown."""
         return self.busy / self.busy_known if self.busy_known > 0.0 else None
 
+    def untimed_seconds(self) -> float:
+        """Return the device's seconds in these steps that the timed ones do not stand for, by the stretches."""
+        return max(0.0, self.stretches / self.stretch_steps * self.steps - self.seconds) if self.stretch_steps else 0.0
+
     def drained_share(self) -> float | None:
         """Return the share of the time in steps in which the host was never ahead of the device; None: unknown."""
         return self.drained / self.lag_known if self.lag_known > 0.0 else None
@@ -140,6 +146,17 @@ class DeviceLane:
     @property
     def is_known(self) -> bool:
         return self.whole.timed > 0
+
+    @property
+    def untimed_share(self) -> float:
+        """Return the share of the device's time in steps that is known as a sum only; 0 where chance explains it.
+
+        A slow step that was not timed shows in its stretch, and in no sum over the timed ones.
+        """
+        if all(slow.phases for slow in self.slow_steps):
+            return 0.0
+        seconds = self.steady.untimed_seconds()
+        return seconds / (self.steady.seconds + seconds) if seconds else 0.0
 
     def add(self, timing: GpuTime, context: HostContext) -> None:
         """Take one timed step, and judge the stretch that it ends."""
@@ -181,6 +198,8 @@ class DeviceLane:
         if self.first is not None and first >= self.first + WARM_UP_STEPS:
             self._judge(first, count, pace, parts, context)
             self.stretches += 1
+            self.steady.stretches += seconds
+            self.steady.stretch_steps += count
             self.window.append(pace)
             del self.window[:-STRETCH_WINDOW]
             if context.host:

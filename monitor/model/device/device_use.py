@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from monitor.model.device.account_table import busy_range
-from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, traced_account
+from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, traced_account, with_untimed
 from monitor.model.device.device_report import AccountRow, Device
-from monitor.model.device.device_steps import DeviceLane
+from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import trace_report
 from monitor.model.report import PhaseRow
@@ -69,8 +69,10 @@ def device_use(state: RunState) -> Device | None:
     sums = lane.steady if lane.steady.timed >= MIN_STEADY_TIMED else None
     rows = []
     if sums is not None:
-        device.queued, device.queue_empty = sums.busy_share(), sums.drained_share()
-        rows = device_account(sums)
+        untimed = lane.untimed_share
+        device.queued = _queued(sums, untimed)
+        device.queue_empty = None if untimed else sums.drained_share()
+        rows = with_untimed(device_account(sums), untimed)
     trace = state.main.trace
     if trace is not None and trace.device == "cuda":
         device.trace = trace_report(trace, device.seconds)
@@ -96,6 +98,12 @@ def _set_readings(device: Device, state: RunState) -> None:
                 device, name, sum(figure.mean for figure in ranges) / len(ranges) / (1.0 if name in TRAFFIC else 100.0)
             )
             device.readings = max(device.readings, min(figure.readings for figure in ranges))
+
+
+def _queued(sums: DeviceSums, untimed: float) -> float | None:
+    """Return the share of all time in steps in which the device certainly had work queued; None: unknown."""
+    share = sums.busy_share()
+    return None if share is None else (1.0 - untimed) * share
 
 
 def _set_busy(device: Device, rows: list[AccountRow]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -104,3 +105,14 @@ def alternating(samples: Mapping[Place, int], what: int, at_least: float, steps:
             doing[function] += times
     found = sum(times for function, times in whole.items() if doing[function] >= at_least * times)
     return found / sum(samples.values()) if samples else 0.0
+
+
+RANGE_SIGMAS = 1.96  # of the 95% range of a share
+
+
+def sampled_range(times: int, of: int) -> tuple[float, float]:
+    """Return the 95% range (Wilson's) of a share, counted in `times` of `of` stack samples."""
+    share, spread = times / of, RANGE_SIGMAS**2 / of
+    middle = (share + spread / 2) / (1 + spread)
+    half = RANGE_SIGMAS * math.sqrt(share * (1 - share) / of + spread / (4 * of)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)

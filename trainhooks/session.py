@@ -296,6 +296,11 @@ def announce() -> None:
         _session.start()
 
 
+def has_stepped() -> bool:
+    """Return whether a step of this process has been recorded, or nothing is recorded any more."""
+    return _session.over or (_session.writer is not None and _session.writer.steps > 0)
+
+
 def has_explicit_steps() -> bool:
     """For `auto`: return whether the program marks its steps itself."""
     return _session.explicit

@@ -9,6 +9,7 @@ from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER
 from monitor.units import age, duration, share
+from trainhooks.protocol.start_waits import IMPORT
 
 NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, too
 # Information that the verdict shows nevertheless: why there are no steps.
@@ -41,6 +42,8 @@ def _before_the_first_step(evidence: Evidence) -> Finding:
         return _no_finding("No steps recorded")
     if now.step is not None and now.step_seconds is not None:
         return _no_finding(f"First step open for {age(now.step_seconds)}" + (f", in {now.phase}" if now.phase else ""))
+    if now.start is not None and now.start.seconds is not None and now.start.what != IMPORT:
+        return _no_finding(f"Starting: {now.start.text} ({age(now.start.seconds)})")
     if now.spans:
         name, seconds = now.spans[-1]
         return _no_finding(f"Starting: {name} for {age(seconds)}")

@@ -38,6 +38,7 @@ from monitor.model.report import (
     SlowStep,
     Throughput,
 )
+from monitor.model.starting import start_wait
 from monitor.model.state import AlertRow, RankState, RunState, used_gpus
 from monitor.model.steps import time_split
 from monitor.model.steps.baseline import StepKind
@@ -373,7 +374,17 @@ def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
 
 
 def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWork:
-    """Return the open step or span by the last pulse, aged to now."""
+    """Return the open step or span by the last pulse, aged to now; before the first step what the run waits for."""
+    work = _by_pulse(state, context, outcome)
+    if state.main.stepped or outcome.state == "finished":
+        return work
+    running, is_silent = outcome.state == "running", not (state.hooked or work.spans)
+    ended = state.ending.t if state.ending is not None and state.ending.t is not None else context.now
+    host = state.host[-1] if state.host and (context.looks or (running and is_silent)) else None
+    return replace(work, start=start_wait(context.looks, list(state.hooked), host, context.now if running else ended))
+
+
+def _by_pulse(state: RunState, context: RunContext, outcome: Outcome) -> OpenWork:
     main = state.main
     pulse, last_end = main.pulse, main.wall.last_step
     restarting = max(0.0, context.now - last_end) if main.begins_again and last_end is not None else None

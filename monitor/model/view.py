@@ -16,6 +16,7 @@ from monitor.model import wall_time
 from monitor.model.device.device_use import has_phases, uses_device
 from monitor.model.device.throttle_watch import ThrottleEvent, throttle_events
 from monitor.model.report import Finding, Report
+from monitor.model.starting import StartWait
 from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
@@ -101,6 +102,7 @@ class OpenWork:
     parts: list[tuple[str | None, float]] = field(default_factory=list)
     typical: float | None = None  # seconds, the median of such steps
     limit: float | None = None  # seconds beyond which it will be a slow one
+    start: StartWait | None = None  # what a run without a step waits for, or waited for at its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from monitor.model.device.device_report import OutsideRow
 from monitor.model.device.device_use import MIN_MEASURED, READING_SECONDS
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
+from monitor.model.starting import StartLook
 from monitor.model.state import MAX_SPAN_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, used_gpus
 from monitor.model.steps.step_folding import RESTART
 from monitor.step_blocks import OTHER
@@ -33,6 +34,7 @@ class RunContext:
     missing_lines: int = 0
     starting: tuple[tuple[str, float], ...] = ()  # open before any process has reported: name and begin
     stopped: bool = False  # whether somebody asked trainmon to stop it
+    looks: tuple[StartLook, ...] = ()  # what its processes do before the first step
 
     def begun(self) -> list[tuple[str, float]]:
         """Return the same with its seconds so far, as a pulse would have it."""

@@ -9,6 +9,7 @@ from monitor.reports import gpu_sections, listings, run_text
 from monitor.reports.time_sections import NO_TIMES, wall
 from monitor.units import UNKNOWN, duration, number, share
 from trainhooks.protocol.limits import clean
+from trainhooks.protocol.start_waits import IMPORT
 
 CONSOLE_LINES = 5  # of the program's output
 
@@ -83,6 +84,9 @@ def _now(view: View) -> str:
     if work.phase:
         facts.append(f"phase {clean(work.phase)}" + _since(work.phase_seconds))
     facts += [f"{clean(name)} for {duration(seconds)}" for name, seconds in work.spans]
+    if work.start is not None and not (work.spans and work.start.what == IMPORT):
+        seconds = "" if work.start.seconds is None else f" ({duration(work.start.seconds)})"
+        facts.append(clean(work.start.text) + seconds)
     if work.silent_for is not None and work.silent_for > 5:
         facts.append(f"no heartbeat for {duration(work.silent_for)}")
     return ", ".join(facts) or "unknown"

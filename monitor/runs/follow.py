@@ -22,6 +22,7 @@ from monitor.model.comparison.changes import find_changes
 from monitor.model.comparison.compare import Side
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
+from monitor.model.starting import StartLook
 from monitor.model.state import Ending, RunState
 from monitor.model.steps.series import STEP
 from monitor.model.steps.speed_classes import Bounds, counted
@@ -33,7 +34,7 @@ from monitor.runs.run_files import ending, identity
 from monitor.sources import streams
 from monitor.sources.console_lines import Console, LineTimestamps
 from monitor.sources.run_directory import POLL, RunDirectory
-from monitor.sources.starting_imports import OpenImports, starting_imports
+from monitor.sources.starting_imports import OpenImports, starting_imports, starting_looks
 from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse
@@ -72,6 +73,7 @@ class Run:
         self._stopped = False  # by `trainmon stop` or the dashboard
         self._fully_read = False  # whether everything that the run wrote before its end has been read
         self._starting: OpenImports = ()
+        self._looks: tuple[StartLook, ...] = ()
         self._checked_at = -LIVENESS_SECONDS
         self._bounds = _bounds()
         self._log = FindingLog()
@@ -138,6 +140,7 @@ class Run:
         has_pids = self._is_local() and not process_identity.has_foreign_pids(self._identity)
         is_silent = self._alive and has_pids and not (self.state.hooked or self.state.main.stepped)
         self._starting = starting_imports(self.path) if is_silent else ()
+        self._looks = () if self.state.main.stepped else starting_looks(self.path)
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)
             if ended is not None:
@@ -176,7 +179,7 @@ class Run:
         self.check()
         self._read_to_end()
         context = RunContext(
-            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._stopped
+            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._stopped, self._looks
         )
         console, seen = self._console.poll()
         times = self._arrivals.times_of(len(console), seen, time.monotonic())

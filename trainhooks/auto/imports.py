@@ -54,7 +54,7 @@ _shadowed = False  # the program has a module `trainhooks` of its own
 _searches: "set[tuple[int, str]]" = set()  # under way, by thread and module
 _early: "list[tuple[Any, ...]]" = []  # imports before there is a lane
 _put: "Callable[[tuple[Any, ...]], None]" = _early.append
-_main_thread = get_ident()
+MAIN_THREAD = get_ident()
 
 
 def install() -> None:
@@ -293,7 +293,7 @@ def _execute(loader: "Any", module: "ModuleType") -> None:
     name = module.__name__
     if name in _adapters:  # before its submodules are imported, which the adapter's hooks wait for
         _load_adapter(name)
-    if name in LARGE and get_ident() == _main_thread:
+    if name in LARGE and get_ident() == MAIN_THREAD:
         _put((SPAN, monotonic_ns(), f"import {name}"))
         is_shown = _write_start(f"import {name}")
         try:

@@ -40,6 +40,7 @@ MAX_JSON_BYTES = 1 << 24  # of a file that holds one mapping
 CONSOLE = "console.log"
 STARTING = "starting"  # imports of processes that have not announced themselves; `auto.imports` writes it
 MAX_STARTING = 64 * 1024  # bytes, of all processes
+LOOK = "starting-"  # begin of the names of files that tell what a process waits for before its first step
 
 
 class UnsafeDirectory(OSError):

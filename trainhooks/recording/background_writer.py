@@ -93,6 +93,11 @@ class BackgroundWriter:
         self._devices = Devices()
         self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last
 
+    @property
+    def steps(self) -> int:
+        """Return the number of steps that have been recorded."""
+        return self._process.steps
+
     def run(self) -> None:
         """Record until the end of the program, then write what is left. To be called after `open`."""
         while True:

@@ -162,7 +162,7 @@ def _entered_name(position: Position) -> Optional[str]:
 
 _TORCH = f"-packages{os.sep}torch{os.sep}"
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARY = tuple(
+LIBRARY = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
     | {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 )
@@ -198,8 +198,7 @@ class Sampler:
         """Count the thread's innermost user frame under `phase`, and return it."""
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        stack = _stack(_positions(sys._current_frames().get(thread))) if self.wanted else None
-        place = _place(stack, self._activity(stack) or "") if stack is not None else None
+        place = self.place_of(_positions(sys._current_frames().get(thread))) if self.wanted else None
         if place is None:
             return None
         key = (phase, place)
@@ -209,6 +208,11 @@ class Sampler:
             self._rows[key] = self._rows.get(key, 0) + 1
             self._latest = now, key
         return place
+
+    def place_of(self, positions: Iterable[Position]) -> Optional[Place]:
+        """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
+        stack = _stack(positions)
+        return _place(stack, self._activity(stack) or "")
 
     def phase_ended(self, phase: str, t: float) -> None:
         """Move the newest sample if its phase had ended before it: a rollout's end is known when learning begins."""
@@ -246,7 +250,7 @@ class Sampler:
 
     def _activity(self, stack: _Stack) -> Optional[str]:
         """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
-        inside = [(calls.package_path(path, _LIBRARY), function) for path, function in stack.inside]
+        inside = [(calls.package_path(path, LIBRARY), function) for path, function in stack.inside]
         found = calls.library_activity(inside)
         for position in (stack.users, stack.library):
             if found is None and position is not None:
@@ -348,14 +352,14 @@ def _passed_on(error: BaseException) -> "Optional[re.Match[str]]":
 
 def _is_library(path: str) -> bool:
     """Return whether a frame outside the user's code is of a library other than torch and Python's own."""
-    return not (path.startswith(("<", *_LIBRARY)) and "-packages" not in path) and _TORCH not in path
+    return not (path.startswith(("<", *LIBRARY)) and "-packages" not in path) and _TORCH not in path
 
 
 def is_users(path: str) -> bool:
     """Return whether a file is the program's own code: neither a library's nor Python's."""
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
-    return not path.startswith(_LIBRARY)
+    return not path.startswith(LIBRARY)
 
 
 def _short(path: str) -> str:

@@ -11,6 +11,7 @@ from monitor.hooks_reach import command_obstacle
 from monitor.model.report import Finding, SlowStep
 from monitor.model.steps.time_split import episodes, unplanned
 from monitor.units import age, duration, pace, plural, share
+from trainhooks.protocol import start_waits
 from trainhooks.protocol.vocabulary import SCALER_OVERFLOW
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
@@ -250,21 +251,42 @@ BY_HAND = "Any Python loop can report its steps itself: for batch in trainhooks.
 RENAME_ADVICE = "Rename the program's own module `trainhooks` and its imports to have its steps timed."
 
 
+START_ADVICE = {
+    start_waits.IMPORT: "Keep the environment and the program on a local disk: each import reads many small files.",
+    start_waits.DOWNLOAD: "Download once, before the run, into a cache that all its processes and later runs share.",
+    start_waits.CHECKPOINT: "Load weights from a local disk, once a machine, and straight to their device.",
+    start_waits.DATA_SET: "Prepare the data once, before the run, and keep what that makes.",
+    start_waits.WORKERS: "Start no more workers than there are cores; each gets a copy of what the data set holds.",
+    start_waits.FIRST_BATCH: "Start no more workers than there are cores; do once, before the run, what each of them"
+    " repeats: reading an index, opening files.",
+    start_waits.COMPILE: "Keep compiled graphs between runs (TORCHINDUCTOR_CACHE_DIR), or compile a smaller part.",
+    start_waits.RANKS: "Check whether the missing ranks were started, and whether MASTER_ADDR, MASTER_PORT, WORLD_SIZE"
+    " and the ranks' numbers agree.",
+    start_waits.LOCK_FILE: "Find who holds the lock (lsof, fuser); remove its file if nobody does.",
+}
+
+
 @rule(NOTHING_REPORTS, Family.PROGRESS)
 def nothing_reports(evidence: Evidence) -> Finding | None:
-    """Find a run without steps in which no process of the training has reported in."""
+    """Find a run without steps: what it waits for, or that no process of the training has reported in."""
     report = evidence.report
     if evidence.steps or report.progress.steps_done:
         return None
     if report.run.imported:
         advice = "`trainmon lines FILE` shows what is read from each line; add your own patterns to the config file."
         return _silent_finding("No steps could be read from this log", [], advice)
-    has_reported = any(producer.source not in ("recorder", "console") for producer in evidence.state.producers.values())
-    if has_reported:  # its start-up is shown while it goes on
-        return None if evidence.is_running else _silent_finding("Ended before its first step was done", [], "")
     elapsed = report.progress.elapsed_seconds
     if evidence.is_running and (elapsed is None or elapsed < MIN_WAIT_SECONDS):
         return None
+    start = evidence.open.start
+    if start is not None and start.seconds is not None:
+        lines = [f"for {age(start.seconds)}" + (f", at {start.place}" if start.place else "")]
+        title = f"No steps in {age(elapsed)}: {start.text}"
+        title = title if evidence.is_running else f"Ended before its first step was done: {start.text}"
+        return _silent_finding(title, lines, START_ADVICE.get(start.what, ""))
+    has_reported = any(producer.source not in ("recorder", "console") for producer in evidence.state.producers.values())
+    if has_reported:  # its start-up is shown while it goes on
+        return None if evidence.is_running else _silent_finding("Ended before its first step was done", [], "")
     # What the hooks said before they gave way to a module of the program's own.
     own = next((row.text for row in evidence.state.alerts if row.code == OWN_TRAINHOOKS), None)
     cause = own or evidence.state.hooks_not_loaded or command_obstacle(report.run.command)
@@ -273,7 +295,8 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
     if not evidence.is_running:
         return _silent_finding("No steps recorded: the program did not report in", reasons, advice)
     title = f"No steps in {age(elapsed)}: the program has not reported in"
-    return _silent_finding(title, [STARTING_ADVICE, *reasons] if cause is None else reasons, advice)
+    seen = [f"seen from outside: {start.text}"] if start is not None else []
+    return _silent_finding(title, [*([STARTING_ADVICE, *reasons] if cause is None else reasons), *seen], advice)
 
 
 def _silent_finding(title: str, lines: list[str], advice: str) -> Finding:

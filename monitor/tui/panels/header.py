@@ -7,11 +7,12 @@ from monitor.diagnosis.explain import gain_text, shorten_advice
 from monitor.keymap import RESTORE
 from monitor.model.report import Outcome, Progress, Rates, Report
 from monitor.model.steps.pace import SINCE, recent_over
-from monitor.model.view import View
+from monitor.model.view import OpenWork, View
 from monitor.model.wall_time import STOPPED_BY_YOU
 from monitor.tui.drawing.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
 from monitor.tui.drawing.themes import FILL
 from monitor.tui.panels.base import Rows, ViewOptions
+from trainhooks.protocol.start_waits import IMPORT
 
 LONG_STEP = 2.0  # seconds open before a step gets a bar: its phases are reported once a second
 
@@ -129,9 +130,10 @@ def now(view: View) -> Row:
     elif work.restarting is not None:
         again.pop()
     elif view.report.progress.steps_done == 0:
-        row = [("waiting for the first step", "muted")]
+        row = [("waiting for the first step" if work.start is None else "starting: ", "muted")]
     else:
         row = [(_NO_ACTIVITY if view.report.run.source == "console" else "between steps", "muted")]
+    row += _start(work, is_first=not work.spans and work.step is None)
     if view.typical_startup is not None and not view.report.progress.steps_done:
         row.append((f"; typical time to first step {units.age(view.typical_startup)}", "muted"))
     if work.restarting is not None:
@@ -142,6 +144,20 @@ def now(view: View) -> Row:
         last: Row = [(f"after step {work.step:,}", "muted")] if ended else [("in ", "muted"), *row]
         row = [(silence, "warning bold"), ("  ·  ", "faint"), ("last seen ", "muted"), *last]
     return row
+
+
+def _start(work: OpenWork, is_first: bool) -> Row:
+    """Return what a run without a step waits for; nothing where that is an import that is shown already."""
+    start = work.start
+    if start is None or (start.what == IMPORT and not is_first):
+        return []
+    where: Row = [(f", {printable(start.place)}", "muted")] if start.place else []
+    return [
+        *([] if is_first else [(" › ", "faint")]),
+        (printable(start.text), "text bold"),
+        (_for(start.seconds), "text"),
+        *where,
+    ]
 
 
 def _after(step: int, report: Report) -> str:

@@ -46,7 +46,7 @@ from trainhooks.auto.steps import (
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda, deferred, device_lane, device_sampling
 from trainhooks.lane_entries import host_clock
-from trainhooks.recording import frames
+from trainhooks.recording import frames, start_watch
 
 Check = Callable[[], bool]
 Models = model_calls.TrainedModels
@@ -62,6 +62,8 @@ _NOT_COMPILED = (
     frames, signal_errors, api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
 
+
+start_watch.watch_start(imports.MAIN_THREAD, session.has_stepped)  # here torch's own import is about to begin
 
 # Modules whose functions call the program's: warnings pass over them.
 _WRAPPING = (sys.modules[__name__], fast_path, data_loading, model_calls, model_copies, program_facts)

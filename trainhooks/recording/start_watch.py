@@ -1,0 +1,151 @@
+"""Tell what the main thread of a launched program does before its first step: a file of the run, from outside readable.
+
+Such a process has not shown that it trains: it has no journal, and may never get one. So a thread of its own looks at
+the main thread's stack, once a second at first, and keeps a small file up to date. It ends with the first step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import tokenize as tokenize  # linecache needs it: a thread that imports might hold a lock across a fork
+from _thread import allocate_lock, start_new_thread
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from trainhooks.protocol import rundir
+from trainhooks.protocol.calls import Frame, package_path
+from trainhooks.protocol.limits import MAX_NAME, clean
+from trainhooks.protocol.start_waits import INIT_GROUP, RANKS, is_helper, start_wait
+from trainhooks.recording.facts import rank_facts
+from trainhooks.recording.frames import LIBRARY, Position, Sampler, called_name
+
+PERIOD = 1.0  # seconds between two looks
+# Of the time so far: a program that computes without steps is looked at ever less, and what is told is hardly outdated.
+PERIOD_SHARE = 1 / 60
+MAX_PAUSE = 0.1  # seconds that a fork waits for the thread's end
+MAX_FRAMES = 200  # of a stack, from the innermost on
+
+
+def watch_start(thread: int, has_stepped: Callable[[], bool]) -> None:
+    """Watch a thread until the first step, in a launched run. Never raises.
+
+    Args:
+        thread: its identifier.
+        has_stepped: returns whether a step is known.
+    """
+    run = os.environ.get(rundir.RUN_VARIABLE)
+    if not run:
+        return
+    watch = _Watch(run, thread, has_stepped)
+    if watch.sampler.wanted:
+        watch.start()
+        os.register_at_fork(before=watch.pause, after_in_parent=watch.start, after_in_child=watch.end)
+
+
+class _Watch:
+    """What one process waits for, and the file that tells it.
+
+    While the process forks there is no thread: the child would be without it, and Python warns of forks beside threads.
+    """
+
+    def __init__(self, run: str, thread: int, has_stepped: Callable[[], bool]) -> None:
+        self.sampler = Sampler()
+        self._path = os.path.join(run, f"{rundir.LOOK}{os.uname().nodename}-{os.getpid()}.json")
+        self._thread = thread
+        self._has_stepped = has_stepped
+        self._told: Dict[str, Any] = {}
+        self._began = time.monotonic()
+        self._due = self._began + PERIOD  # what takes less than that need not be told
+        self._over = False
+        self._pausing, self._running = allocate_lock(), allocate_lock()  # the first is released to end the thread
+        self._pausing.acquire()
+
+    def start(self) -> None:
+        """Start the thread, once more after a fork."""
+        if self._over or not self._running.acquire(False):
+            return
+        try:
+            start_new_thread(self._watch, ())
+        except Exception:  # limits, or the interpreter's end: then nothing is told
+            self._over = True
+
+    def pause(self) -> None:
+        """End the thread, before a fork."""
+        if self._over or not (self._running.locked() and self._pausing.locked()):
+            return  # it has ended, or another thread is forking as well
+        self._pausing.release()
+        if self._running.acquire(True, MAX_PAUSE):
+            self._running.release()
+        else:
+            self._over = True  # it reads a source from a slow disk, and ends after that
+
+    def end(self) -> None:
+        self._over = True
+
+    def _watch(self) -> None:
+        try:
+            while not self._over:
+                now = time.monotonic()
+                if now < self._due and self._pausing.acquire(True, self._due - now):
+                    return
+                self._due = time.monotonic() + max(PERIOD, PERIOD_SHARE * (time.monotonic() - self._began))
+                if self._has_stepped() or not self.look(time.monotonic()):
+                    self._over = True
+                    os.unlink(self._path)
+        except BaseException:  # nothing here may reach the training, and at its end anything may be gone
+            self._over = True
+        finally:
+            self._running.release()
+
+    def look(self, now: float) -> bool:
+        """Look once, and write what has changed. Return whether to go on."""
+        frame = sys._current_frames().get(self._thread)
+        frames, positions, group = _walk(frame)
+        del frame  # it would keep the tensors of its function in memory
+        if not positions or is_helper(frames):
+            return False
+        known, place = start_wait(frames, called_name(positions[0]) or ""), self.sampler.place_of(positions)
+        what, of = known or ("" if place is None else place.activity, "")
+        found: Dict[str, Any] = {"what": what, "of": clean(of, MAX_NAME), **(group if what == RANKS else {})}
+        is_same = found == {name: self._told.get(name) for name in found}
+        since = self._told["since"] if is_same else now
+        # What is waited for says more than the line inside it; where it is unknown that line is all there is.
+        where = "" if place is None else str(place.users if known is not None else place)
+        if is_same and where == self._told.get("place"):
+            return True
+        self._told = {"pid": os.getpid(), "host": os.uname().nodename, "since": since, "place": where, **found}
+        return self._write({**rank_facts({}), **self._told})
+
+    def _write(self, known: Dict[str, Any]) -> bool:
+        temporary = f"{self._path}.new"
+        try:
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, json.dumps(known).encode())
+            finally:
+                os.close(file)
+            os.replace(temporary, self._path)
+        except OSError:  # a full disk, or a run that was removed
+            return False
+        return True
+
+
+def _walk(frame: Optional[Any]) -> Tuple[List[Frame], List[Position], Dict[str, int]]:
+    """Return files and functions of a stack, its positions, and the rank that the process group is being made with."""
+    frames: List[Frame] = []
+    positions: List[Position] = []
+    group: Dict[str, int] = {}
+    while frame is not None and len(frames) < MAX_FRAMES:
+        code = frame.f_code
+        frames.append((package_path(code.co_filename, LIBRARY), code.co_name))
+        positions.append(Position.of(frame))
+        if code.co_name == INIT_GROUP and not group:
+            given = frame.f_locals
+            for name in ("rank", "world_size"):
+                value = given.get(name)
+                if type(value) is int and value >= 0:
+                    group[name] = value
+        frame = frame.f_back
+    return frames, positions, group

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from monitor.start_looks import StartLook
 from monitor.units import flow, plural
 from trainhooks.protocol import start_waits
 from trainhooks.protocol.calls import POOL, PROCESS, SUBPROCESS
@@ -14,20 +15,6 @@ from trainhooks.protocol.start_waits import INIT_GROUP, RANKS
 MAX_NAMED_RANKS = 4
 # What a process that starts others stands in: these are asked first.
 _OF_PARENTS = (PROCESS, SUBPROCESS, POOL)
-
-
-@dataclass(frozen=True, slots=True)
-class StartLook:
-    """What the main thread of one process was seen at, before its first step."""
-
-    pid: int
-    what: str  # a name of `trainhooks.protocol.start_waits`, else an activity of `calls`; empty: unknown
-    of: str = ""  # what it is about
-    since: float = 0.0  # monotonic seconds
-    place: str = ""  # in the code
-    rank: int | None = None
-    world_size: int | None = None
-    alive: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from monitor.model.device.device_report import OutsideRow
 from monitor.model.device.device_use import MIN_MEASURED, READING_SECONDS
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
-from monitor.model.starting import StartLook
 from monitor.model.state import MAX_SPAN_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, used_gpus
 from monitor.model.steps.step_folding import RESTART
+from monitor.start_looks import StartLook
 from monitor.step_blocks import OTHER
 
 FIRST_STEP = "first step, still open"

@@ -22,7 +22,6 @@ from monitor.model.comparison.changes import find_changes
 from monitor.model.comparison.compare import Side
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
-from monitor.model.starting import StartLook
 from monitor.model.state import Ending, RunState
 from monitor.model.steps.series import STEP
 from monitor.model.steps.speed_classes import Bounds, counted
@@ -35,6 +34,7 @@ from monitor.sources import streams
 from monitor.sources.console_lines import Console, LineTimestamps
 from monitor.sources.run_directory import POLL, RunDirectory
 from monitor.sources.starting_imports import OpenImports, starting_imports, starting_looks
+from monitor.start_looks import StartLook
 from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse

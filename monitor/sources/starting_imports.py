@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from monitor.model.starting import StartLook
+from monitor.start_looks import StartLook
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
 

@@ -11,11 +11,12 @@ from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.verdict import verdict
 from monitor.model.report import Finding
-from monitor.model.starting import StartLook, StartWait, start_wait
+from monitor.model.starting import StartWait, start_wait
 from monitor.model.summary import make_report, open_work
 from monitor.model.view import OpenWork
 from monitor.model.wall_time import RunContext
 from monitor.sources.starting_imports import look_of
+from monitor.start_looks import StartLook
 from trainhooks.protocol.events import Host
 from trainhooks.protocol.start_waits import FIRST_BATCH, IMPORT, INIT_GROUP, RANKS
 

@@ -147,7 +147,7 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
     ),
     "gpus": (OPEN, *_ROWS),
     "ranks": _ROWS,
-    "trace": _ROWS,
+    "trace": (Action("ask", ("n",), "Trace three steps now; asks first", "trace now"), *_ROWS),
     "log": (
         _FIND,
         Action("next(-1)", ("n",), "Go to the match before", "match"),
@@ -169,6 +169,10 @@ QUIT_ACTIONS = (
     Action("close", ("c", "q"), "Cancel: back to the dashboard"),
 )
 STOP_ACTIONS = (Action("leave", ("q",), "Close the dashboard once the training has stopped", setting="detach"),)
+TRACE_ACTIONS = (
+    Action("trace", ("y",), "Trace the next three steps"),
+    Action("close", ("n", "q"), "Back to the dashboard"),
+)
 HELP_ACTIONS = (Action("close", (*_HELP.keys, "q"), "Close the help"),)
 PALETTE_ACTIONS = (Action("choose(1)", ("down",), "Next action"), Action("choose(-1)", ("up",), "Action before"))
 STOP_RUN_ACTIONS = (

@@ -38,7 +38,7 @@ FILE_NAME = "config.toml"
 # The tables of the file with their keys.
 TABLES: dict[str, tuple[str, ...]] = {
     "console": ("pattern",),
-    "run": ("price", "expect_tps", "gpu_clock", "trace"),
+    "run": ("price", "expect_tps", "gpu_clock", "trace", "control"),
     "screen": ("theme", "low_bandwidth", "ascii"),
     "alerts": ("bell", "command"),
     "retention": ("runs", "gib", "run_gib", "automatic"),

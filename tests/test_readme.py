@@ -25,7 +25,7 @@ from tests.zoo.cases import CASES
 from trainhooks import tracing
 from trainhooks.auto.operations import op_inspection
 from trainhooks.device import deferred, device_lane, device_sampling
-from trainhooks.protocol import rundir
+from trainhooks.protocol import control, rundir
 from trainhooks.recording import frames
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +105,7 @@ def test_the_configuration_shown_is_accepted(configured: None, monkeypatch: pyte
     documented = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", DOCS))
     for switch in (frames.FRAMES_VARIABLE, device_lane.CLOCK_VARIABLE, op_inspection.OPS_VARIABLE):
         assert documented.pop(switch) == "0"
-    assert documented.pop(tracing.VARIABLE) == "0"
+    assert documented.pop(tracing.VARIABLE) == documented.pop(control.VARIABLE) == "0"
     ((name, value),) = documented.items()
     (Path(settings.path())).write_text("")
     monkeypatch.setenv(name, value)

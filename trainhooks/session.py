@@ -229,6 +229,8 @@ def _after_fork() -> None:
     global _importing, _session
     _importing = threading.RLock()
     here.__dict__.clear()  # this thread's, and no other is left
+    if _session.writer is not None:
+        _session.writer.forget()
     _session = Session(forked=True)
     deferred.forget_copies()
     cuda.forget_captures()

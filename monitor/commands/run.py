@@ -86,6 +86,7 @@ def run(
             tags,
             settings.switch("run", "gpu_clock") if gpu_clock is None else gpu_clock,
             settings.switch("run", "trace"),
+            settings.switch("run", "control"),
         )
         options = Options(name, can_draw() and not no_tui, pty, *choices)
         return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options

@@ -56,6 +56,7 @@ def show(
     stops = StopRequests()
     try:
         from monitor.commands.full_screen import open_screen
+        from monitor.running.trace_requests import ask_and_tell
         from monitor.runs.follow import Follower
         from monitor.tui.app import TrainmonApp
         from monitor.tui.feed import load_preferences
@@ -64,6 +65,7 @@ def show(
             Follower(path),
             title=path.name,
             stop_training=partial(stops.stop, path),
+            ask_for_trace=partial(ask_and_tell, path),
             low_bandwidth=low_bandwidth,
             bell_at_alerts=alerting.bell,
             preferences=load_preferences(),

@@ -152,6 +152,7 @@ def browse() -> None:
 def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
     """Show one run, and return a message to show on the list afterwards; "" for none."""
     from monitor.running import recorder_process
+    from monitor.running.trace_requests import ask_and_tell
     from monitor.runs.follow import Follower
     from monitor.runs.replay import Playback, open_player
     from monitor.tui.app import TrainmonApp
@@ -166,7 +167,12 @@ def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
     else:
         recorder_process.ensure_recorder(path)
         app = TrainmonApp(
-            Follower(path), title=path.name, stop_training=stop, low_bandwidth=slow, preferences=load_preferences()
+            Follower(path),
+            title=path.name,
+            stop_training=stop,
+            ask_for_trace=partial(ask_and_tell, path),
+            low_bandwidth=slow,
+            preferences=load_preferences(),
         )
     return "" if open_screen(app) is not None else "the dashboard crashed; the training is not affected"
 

@@ -28,6 +28,12 @@ def plain(rows: Rows, left: int, indent: str = "  ") -> list[str]:
     return lines
 
 
+def plain_section(section: Section) -> list[str]:
+    """Return a section as lines."""
+    table = plain(section.rows, section.left) if section.rows else []
+    return [section.title, *(f"  {line}" for line in section.lines), *table]
+
+
 def markdown(rows: Rows, left: int) -> list[str]:
     head, *body = rows
     rule = ["---" if at < left else "---:" for at in range(len(head))]

@@ -326,9 +326,7 @@ def text(report: Report) -> str:
     """Return the whole report for a terminal or a mail, without markup."""
     lines = [title(report), *head(report)]
     for section in sections(report):
-        lines += ["", section.title, *(f"  {line}" for line in section.lines)]
-        if section.rows:
-            lines += listings.plain(section.rows, section.left)
+        lines += ["", *listings.plain_section(section)]
     return "\n".join(lines) + "\n"
 
 

@@ -14,8 +14,11 @@ MAX_CLASSES = 6
 def traced(report: Report) -> Section | None:
     """Return what ran in the traced steps: kernels where a GPU was traced, else operators of the host."""
     trace = report.traced
-    if trace is None or not trace.kernels:
-        return None
+    return section(trace) if trace is not None and trace.kernels else None
+
+
+def section(trace: TraceReport) -> Section:
+    """Return what ran in a trace."""
     what = "kernel" if trace.device == "cuda" else "operator"
     rows = [[what, "phase", "class", "share", "a step", "calls"]]
     for row in trace.kernels:

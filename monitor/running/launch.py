@@ -43,6 +43,7 @@ class Options:
     tags: dict[str, str] = field(default_factory=dict)
     gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: from the environment, else yes
     trace: bool | None = None  # whether a few steps are traced; None: from the environment, else yes
+    control: bool | None = None  # whether the training may be asked for a trace; None: likewise
 
 
 def start(words: list[str], options: Options) -> LaunchedTraining:
@@ -152,6 +153,7 @@ def _measurements(options: Options) -> dict[str, str]:
     wanted = {
         "TRAINMON_GPU_CLOCK": options.gpu_clock,
         "TRAINMON_TRACE": options.trace,
+        "TRAINMON_CONTROL": options.control,
     }
     return {name: "1" if value else "0" for name, value in wanted.items() if value is not None}
 

@@ -22,12 +22,12 @@ from monitor.tui.drawing.characters import PlainCharacters, TerminalCapabilities
 from monitor.tui.drawing.characters import ink as terminal_ink
 from monitor.tui.drawing.clock_lanes import lane, two_lanes
 from monitor.tui.drawing.themes import PhaseTones, palettes, textual_theme
-from monitor.tui.feed import Feed, NewAlerts, Preferences, Ring, StopTraining, ring_bell, save_preferences
+from monitor.tui.feed import AskForTrace, Feed, NewAlerts, Preferences, Ring, StopTraining, ring_bell, save_preferences
 from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
 from monitor.tui.panels.phases_panel import colored_names
 from monitor.tui.refresh_rate import RefreshRate
-from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
+from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen, TraceScreen
 from monitor.tui.screens.page import PageScreen, screen_classes
 from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import (
@@ -66,6 +66,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         *,
         title: str,
         stop_training: StopTraining | None = None,
+        ask_for_trace: AskForTrace | None = None,
         low_bandwidth: bool = False,
         bell_at_alerts: bool = False,
         preferences: Preferences | None = None,
@@ -90,6 +91,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self.board.hidden = set(preferences.hidden)
         self._feed = feed
         self._stop_training = stop_training
+        self._ask_for_trace = ask_for_trace
         self._refresh_rate = RefreshRate(low_bandwidth)
         if low_bandwidth and color_system(self.console) == ColorSystem.TRUECOLOR:
             set_color_system(self.console, ColorSystem.EIGHT_BIT)  # half the bytes a color
@@ -236,6 +238,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self.action_detach()
         elif answer == "stop" and self._stop_training is not None:
             self.push_screen(StopScreen(self._stop_training))
+
+    def action_ask_for_trace(self) -> None:
+        if self._ask_for_trace is not None and self._in_progress():
+            self.push_screen(TraceScreen(self._ask_for_trace))
+        else:
+            self.notify("Only a running training can be traced", markup=False)
 
     def action_help(self) -> None:
         page = self._page

@@ -131,3 +131,6 @@ class Feed(Protocol):
 
 StopTraining = Callable[[Callable[[str], None]], None]
 """Stops the training, and reports each action as a line; it may block."""
+
+AskForTrace = Callable[[Callable[[str], None]], None]
+"""Asks the training for a trace, and reports what becomes of it as lines; it blocks until that is known."""

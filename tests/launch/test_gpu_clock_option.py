@@ -9,7 +9,7 @@ from .conftest import State
 pytestmark = pytest.mark.long
 
 SAY = ("sh", "-c", 'echo "clock ${TRAINMON_GPU_CLOCK-default}"')
-SAY_TRACE = ("sh", "-c", 'echo "trace ${TRAINMON_TRACE-default}"')
+SAY_TRACE = ("sh", "-c", 'echo "trace ${TRAINMON_TRACE-default}, control ${TRAINMON_CONTROL-default}"')
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,10 @@ def test_the_environment_has_its_say(state: State) -> None:
 @pytest.mark.parametrize(
     ("configuration", "said"),
     [
-        ("", b"trace default\n"),
-        ("[run]\ntrace = true\n", b"trace 1\n"),
-        ("[run]\ntrace = false\n", b"trace 0\n"),
+        ("", b"trace default, control default\n"),
+        ("[run]\ntrace = true\ncontrol = true\n", b"trace 1, control 1\n"),
+        ("[run]\ntrace = false\n", b"trace 0, control default\n"),
+        ("[run]\ncontrol = false\n", b"trace default, control 0\n"),
     ],
 )
 def test_traces_are_turned_off_in_the_configuration(state: State, configuration: str, said: bytes) -> None:

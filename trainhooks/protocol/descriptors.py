@@ -7,6 +7,7 @@ its own. So a kept descriptor is checked before it is used, and a number that is
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import resource
@@ -15,6 +16,7 @@ from typing import Optional, Tuple, Union
 
 STANDARD = 2  # the highest number that means something to every program
 HIGH = 960  # below the 1,024 that a program may have by default, above what programs close or count
+SPARE = 16  # left to a program that has few: it needs them more than sockets of ours
 MARGIN = 64  # numbers between the lowest that is taken and the limit, where the limit is low
 
 Identity = Tuple[int, int]
@@ -59,6 +61,19 @@ class Kept:
         if self.is_ours():
             with contextlib.suppress(OSError):
                 os.close(self.number)
+
+
+def kept_with_room(descriptor: int) -> Kept:
+    """Return a new descriptor as kept, where the program has some left.
+
+    Raises:
+        OSError: it has few. The descriptor is closed then.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and descriptor >= limit - SPARE:  # the lowest number that was free
+        os.close(descriptor)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return Kept(descriptor)
 
 
 def identity_of(place: Union[int, Path]) -> Identity:

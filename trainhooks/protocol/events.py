@@ -185,6 +185,7 @@ class Trace(Event):
     streams: Optional[int] = None
     pause: float = 0.0  # for which the training thread stood still, before and after
     left_out: Optional[str] = None  # what is missing, and why
+    asked: Optional[int] = None  # its number among those of this process that a person asked for; None: nobody did
 
 
 @dataclass

@@ -491,6 +491,7 @@ class RunFacts:
     devices: List[str] = field(default_factory=list)  # UUIDs of the GPUs in use
     device_clock: Optional[str] = None  # on | off: why
     tracing: Optional[str] = None  # likewise, of traces
+    control: Optional[str] = None  # off: why nothing can be asked of the process
     torch: Torch = Torch()
     collections: Collections = Collections()
     busy_thread: BusyThread = BusyThread()

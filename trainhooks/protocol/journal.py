@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import resource
 import socket
@@ -12,13 +11,12 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from trainhooks.protocol import rundir
-from trainhooks.protocol.descriptors import Kept
+from trainhooks.protocol.descriptors import Kept, kept_with_room
 
 MAX_UNWRITTEN = 4 * 1024 * 1024  # bytes kept for a journal that cannot be written now
 MAX_DATAGRAM = 128 * 1024  # bytes: more than a line, less than a socket sends at once (net.core.wmem_default)
 RETRY_SECONDS = 1.0  # between two attempts while nobody receives
-SPARE_DESCRIPTORS = 16  # left to a program that has few; the journal alone has to do then
-DATAGRAM_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
+SEND_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Journal:
@@ -105,7 +103,7 @@ class Notifier:
             return
         try:
             if self._kept is None or not self._kept.is_ours():  # the program may have closed it
-                self._kept = _sender()
+                self._kept = kept_with_room(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach())
             sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, self._kept.number)
         except OSError:
             self.close()
@@ -113,7 +111,7 @@ class Notifier:
             return
         try:
             for datagram in datagrams(batch):
-                sender.sendto(datagram, DATAGRAM_FLAGS, self._inbox)
+                sender.sendto(datagram, SEND_FLAGS, self._inbox)
             self._retry_at = 0.0
         except BlockingIOError:  # the recorder is behind
             pass
@@ -126,20 +124,6 @@ class Notifier:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-
-
-def _sender() -> Kept:
-    """Return a datagram socket.
-
-    Raises:
-        OSError: the program has few descriptors left.
-    """
-    number = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and number >= limit - SPARE_DESCRIPTORS:  # the lowest number that was free
-        os.close(number)
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    return Kept(number)
 
 
 def datagrams(batch: bytes) -> Iterator[bytes]:

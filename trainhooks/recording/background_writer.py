@@ -20,16 +20,18 @@ from typing import Any, Callable, Dict, List, Optional
 from trainhooks.device.device_lane import DeviceLane
 from trainhooks.device.device_times import DeviceTimes
 from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, monotonic_seconds
-from trainhooks.protocol import process_identity, rundir, secrets
+from trainhooks.protocol import control, process_identity, rundir, secrets
 from trainhooks.protocol.encoding import fitting_line, lines_encoder, to_dict
 from trainhooks.protocol.events import Bye, Event, Facts, Hello
 from trainhooks.protocol.journal import Journal, Notifier
 from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_TEXT, clean
 from trainhooks.protocol.places import Place
+from trainhooks.protocol.traced_events import events_path
 from trainhooks.recording import facts, jobs
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.busy_threads import BusyThreads
+from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
 from trainhooks.recording.frames import Sampler, error_place, error_text
 from trainhooks.recording.gc_pauses import LateWakes
@@ -88,6 +90,7 @@ class BackgroundWriter:
         self._device = device
         self._device_times = DeviceTimes(self._process, device)
         self._trace_events = TraceEvents(self._process, device)
+        self._control: Optional[ControlSocket] = None
         self._late_wakes = LateWakes(WAKE_SECONDS)
         self._busy_threads = BusyThreads()
         self._devices = Devices()
@@ -138,6 +141,8 @@ class BackgroundWriter:
                 self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
             self._journal = Journal(path)
             self._notifier = Notifier(self._run)
+            self._control = ControlSocket(control.socket_path(path))
+            self._trace_events.events_file = events_path(self._run, self.producer)
         hello = Hello(
             producer="", seq=0, t=monotonic_seconds(), wall=time.time(), pid=os.getpid(), host=socket.gethostname()
         )
@@ -176,15 +181,27 @@ class BackgroundWriter:
                 self._forget(lane)
         self._device_times.watch(self._device.check_cuda())
         self._stamp(self._device_times.take())
-        self._stamp(self._trace_events.take())
+        self._stamp(self._trace_events.take(self.producer))
+        self._take_request()
         primary = self._process.primary
-        if primary is not None and primary.lane is not None:
-            self._trace_events.consider(self._assembler_of(primary.lane))
+        stepping = primary is not None and primary.lane is not None
+        self._trace_events.consider(self._assembler_of(primary.lane) if stepping else None)  # type: ignore[union-attr]
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE_SECONDS
             self._stamp([to_dict(self._pulse()), *self._new_facts()])
         return longest
+
+    def _take_request(self) -> None:
+        """Take what this process is asked for, if anything is."""
+        asked = self._control.poll() if self._control is not None else None
+        if asked is not None:
+            self._trace_events.add_request(*asked)
+
+    def forget(self) -> None:
+        """In a forked child: leave the parent's socket to the parent."""
+        if self._control is not None:
+            self._control.forget()
 
     def _sample_stack(self) -> None:
         """Sample the training's stack, for the time that its phases do not explain."""
@@ -227,7 +244,9 @@ class BackgroundWriter:
     def _forget(self, lane: Lane) -> None:
         """Drop the lane of a thread that has ended: a program may start them by the thousand."""
         self._lanes.remove(lane)
-        assembler = self._assemblers.pop(id(lane)).assembler
+        batches = self._assemblers.pop(id(lane))
+        self._trace_events.lane_ended(batches)
+        assembler = batches.assembler
         assembler.release_held()
         self._stamp(assembler.events)
         if self._process.primary is assembler:
@@ -252,6 +271,7 @@ class BackgroundWriter:
         known: Dict[str, Any] = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
         known["device_clock"] = self._device.status
         known["tracing"] = self._device.tracer.status
+        known["control"] = self._control.status if self._control is not None else None
         known["collections"] = self._late_wakes.facts()
         if self._process.primary is not None:
             known["busy_thread"] = self._busy_threads.facts(
@@ -271,7 +291,9 @@ class BackgroundWriter:
             assembler.release_held()
             self._stamp(assembler.events)
         self._stamp(self._device_times.take())
-        self._stamp(self._trace_events.take())
+        self._stamp(self._trace_events.take(self.producer, is_last=True))
+        if self._control is not None:
+            self._control.close()  # where the program goes on, the next look opens it again
         known = {"device_clock": self._device.status, "tracing": self._device.tracer.status}
         changed = {name: status for name, status in known.items() if status != self._sent_facts.get(name)}
         if changed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainhooks.lane_entries import host_clock
 
@@ -54,25 +54,25 @@ class Session(NamedTuple):
         return self.torch._C._autograd._disable_profiler()
 
 
-def why_not(on_cuda: bool) -> Optional[str]:
-    """Return why this process is not to be traced, as shown to users; None where it may be. torch must be loaded."""
-    try:
-        silent = int(os.environ.get(LOG_VARIABLE, "0")) >= SILENT
-    except ValueError:
-        silent = False
-    if not silent:
-        return PRINTS
+def why_never(on_cuda: bool) -> Optional[str]:
+    """Return why this process cannot be traced, as shown to users; None where it can. torch must be loaded."""
     if any(os.environ.get(name) for name in OTHER_PROFILERS):
         return OTHER
     torch = sys.modules.get("torch")
     core = getattr(getattr(torch, "_C", None), "_autograd", None)
     if not all(hasattr(core, name) for name in ("_prepare_profiler", "_enable_profiler", "_disable_profiler")):
         return MISSING
-    if on_cuda and _cuda_version(torch) < MIN_CUDA:
-        return OLD_CUDA
-    if on_cuda and os.environ.get(DETACH_VARIABLE) != "1":
-        return STAYS
-    return None
+    return OLD_CUDA if on_cuda and _cuda_version(torch) < MIN_CUDA else None
+
+
+def doubts(on_cuda: bool) -> List[str]:
+    """Return why this process is not to be traced unless somebody asks for it, likewise."""
+    try:
+        silent = int(os.environ.get(LOG_VARIABLE, "0")) >= SILENT
+    except ValueError:
+        silent = False
+    found = [] if silent else [PRINTS]
+    return [*found, STAYS] if on_cuda and os.environ.get(DETACH_VARIABLE) != "1" else found
 
 
 def _cuda_version(torch: Any) -> Tuple[int, ...]:

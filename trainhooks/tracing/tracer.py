@@ -3,7 +3,7 @@
 The background thread decides (`is_due`, `arm`), the training thread acts (`at_boundary`), and the background thread
 reads what was recorded (`finished`). A trace costs the training thread time when it ends, so there are few: one step
 first, whose number of events says how many steps the next may hold; then one again after half an hour. What they cost
-is measured in place.
+is measured in place. A trace that a person asks for (`ask`) keeps to no such budget, but to all that forbids a trace.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from threading import get_ident
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
 from trainhooks.device.device_sampling import MIN_FREE_MEMORY_SHARE, NO_MEMORY
@@ -29,6 +29,8 @@ MAX_EVENTS = 10_000
 # nanoseconds for an event when a trace ends, on a slow host.
 EVENTS_A_LAUNCH = 7
 EVENT_NS = 20_000
+MAX_ASKED_TRACE_NS = 60 * NANOSECOND  # as MAX_TRACE_NS, of a trace that was asked for
+MAX_ASKED_EVENTS = 100_000  # of the same, by the trace before: they take some hundred bytes each until they are read
 MAX_PAUSE_NS = 300_000_000  # that a trace may stop the training thread for, by what the one before took
 FOREVER = 1 << 62  # the end of a trace that has not ended
 MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace in another thread to end
@@ -42,10 +44,17 @@ MAX_SHARE = 0.001  # of the time: what all traces but the first may cost
 WAITING = "on: no step is traced yet"
 ON = "on"
 OFF = "off: by setting"
+FORKED = "off: in a forked process"
+NO_TORCH = "off: torch is not loaded"
 OTHER_RANK = "off: rank 0 alone is traced"
 LONG = "not now: a step takes longer than 1 s"
 PROGRAM = "off: the program uses a profiler"
 GRAPHS = "off: the program captures CUDA graphs"
+CAPTURING = "not now: a CUDA graph is being captured"
+NO_STREAM = "not now: the GPU of the model is not known"
+COMPILING = "not now: the program is being compiled"
+ENDED = "the thread of the steps has ended"
+CANCELLED = "nobody waits for it any longer"
 LATE = "ended before the GPU had done all of its work"
 VOID = "ended: no whole step could be traced"
 EXPENSIVE = "ended: a trace would stop the training for longer than 300 ms"
@@ -64,6 +73,14 @@ class Finished(NamedTuple):
     ended: int
     pause: int  # that the training thread stood still for
     left_out: Optional[str] = None
+    by_request: bool = False  # a person asked for it
+
+
+class Asked(NamedTuple):
+    """What a person asks for."""
+
+    steps: int
+    anyway: bool  # in spite of the `doubts`
 
 
 class Tracer:
@@ -72,14 +89,18 @@ class Tracer:
     Attributes:
         wanted: whether `at_boundary` is to be called where a step begins.
         status: as shown to users; None before torch is used.
+        refusal: why the newest trace that was armed did not begin; None where it did, or may still.
         finished: the newest trace, until the background thread has taken it.
     """
 
     def __init__(self) -> None:
         self.wanted = False
         self.status: Optional[str] = None
+        self.refusal: Optional[str] = None
         self.finished: Optional[Finished] = None
-        self._off = not is_wanted()
+        self._forbidden: Optional[str] = None if is_wanted() else OFF  # why not even a trace that is asked for
+        self._asked_for: Optional[Asked] = None  # by a person
+        self._cancelled = False
         self._lane: Optional[Lane] = None  # whose steps are traced
         self._on_cuda = False
         self._steps_wanted = 1
@@ -101,6 +122,12 @@ class Tracer:
         self._void = 0  # traces without a whole step
         self._steps_next = 1
         self._step_pause = 0
+        self._step_events = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the newest trace that was armed has begun."""
+        return self._session is not None or self.finished is not None
 
     @property
     def window(self) -> Tuple[int, int]:
@@ -123,7 +150,7 @@ class Tracer:
             return False
         if steps < FIRST_STEP or not self._can_afford(now, now - self._first):
             return False
-        why = OFF if self._off else profiler.why_not(on_cuda)
+        why = self._forbidden or profiler.why_never(on_cuda) or next(iter(profiler.doubts(on_cuda)), None)
         if why is not None:
             self.turn_off(why)
         elif (now - self._first) / steps > MAX_STEP_NS:
@@ -142,13 +169,54 @@ class Tracer:
 
     def arm(self, lane: Lane, on_cuda: bool) -> None:
         """Let the training thread trace the next steps of this lane."""
-        self._lane, self._on_cuda, self._steps_wanted = lane, on_cuda, self._steps_next
-        self.status, self.wanted = self.status or WAITING, True
+        self.status = self.status or WAITING
+        self._arm(lane, on_cuda, None, self._steps_next)
+
+    def _arm(self, lane: Lane, on_cuda: bool, asked: Optional[Asked], steps: int) -> None:
+        self._lane, self._on_cuda, self._asked_for, self._steps_wanted = lane, on_cuda, asked, steps
+        self.refusal, self._cancelled = None, False
+        self.wanted = True
+
+    def why_refused(self, on_cuda: bool) -> Optional[str]:
+        """Return why no trace may be asked for; None where one may."""
+        if self._forbidden is None and "torch" not in sys.modules:
+            return NO_TORCH
+        return self._forbidden or profiler.why_never(on_cuda)
+
+    @staticmethod
+    def doubts(on_cuda: bool) -> List[str]:
+        """Return what a person has to agree to before a trace: what it may print, or leave behind."""
+        return profiler.doubts(on_cuda) + ([GRAPHS] if on_cuda and cuda.captured else [])
+
+    def ask(self, lane: Lane, on_cuda: bool, asked: Asked) -> int:
+        """Arm a trace as asked for, of fewer steps where so many would record too much. Return of how many.
+
+        To be called while nothing is `wanted` or `finished`, and where neither `why_refused` nor `doubts` speak against
+        it. That holds for the training thread as well, which has the last word (`refusal`).
+        """
+        most = MAX_ASKED_EVENTS // self._step_events if self._step_events else asked.steps
+        steps = max(1, min(asked.steps, most))
+        self._arm(lane, on_cuda, asked, steps)
+        return steps
+
+    def thread_ended(self) -> None:
+        """Note that no step will begin on the lane that was armed: its thread has ended."""
+        if self._session is None:
+            self.refusal, self.wanted = ENDED, False
+
+    def cancel(self) -> None:
+        """Let the trace that is armed not begin any more."""
+        self._cancelled = True
 
     def turn_off(self, why: str, running: bool = False) -> None:
-        """Begin no trace from here on; let one that is `running` be ended by its thread."""
+        """Begin no trace from here on that nobody asks for; let one that is `running` be ended by its thread."""
         self.status, self._has_ended = why, True
         self.wanted = running and self._session is not None
+
+    def _forbid(self, why: str, running: bool = False) -> None:
+        """Begin no trace from here on, whoever asks."""
+        self._forbidden = why
+        self.turn_off(why, running)
 
     def learn(self, trace: Finished, steps: int, events: int) -> None:
         """Add what a trace cost, once it was read: it sizes the next.
@@ -158,14 +226,15 @@ class Tracer:
             events: that it recorded.
         """
         self._last_try = host_clock()
-        if self._traces:
+        if self._traces and not trace.by_request:
             self._spent += trace.pause
         if not steps:
-            self._void += 1
+            self._void += not trace.by_request
             if self._void >= MAX_VOID:
                 self.turn_off(VOID)
             return
         self._traces += 1
+        self._step_events = max(1, events // steps)
         self._step_pause = trace.pause // steps
         self._steps_next = min(STEPS, MAX_EVENTS * steps // max(1, events), MAX_PAUSE_NS // max(1, self._step_pause))
         if not self._steps_next:
@@ -191,10 +260,8 @@ class Tracer:
 
     def _begin(self, place: cuda.DevicePlace) -> None:
         self._last_try = host_clock()
-        if self._has_ended or profiler.is_in_use():
-            self.turn_off(PROGRAM)
-            return
-        if self._on_cuda and self._is_in_the_way(place):
+        self.refusal = self._obstacle(place)
+        if self.refusal is not None:
             self.wanted = False
             return
         self._asked, self._until = self._last_try, FOREVER
@@ -211,27 +278,42 @@ class Tracer:
         event.record(self._stream)
         return event
 
-    def _is_in_the_way(self, place: cuda.DevicePlace) -> bool:
-        """Return whether the device must not be traced now, or ever."""
-        if cuda.captured:
+    def _obstacle(self, place: cuda.DevicePlace) -> Optional[str]:
+        """Return why no trace must begin now, or ever."""
+        asked = self._asked_for
+        if self._cancelled:
+            return CANCELLED
+        if self._forbidden is None and profiler.is_in_use():
+            self._forbid(PROGRAM)
+        if self._forbidden is not None or (self._has_ended and asked is None):
+            return self._forbidden or self.status
+        if cuda.compiling_check()():
+            return COMPILING
+        if not self._on_cuda:
+            return None
+        if cuda.captured and not (asked is not None and asked.anyway):
             self.turn_off(GRAPHS)
-            return True
+            return GRAPHS
         if not cuda.is_quiet():
-            return True
+            return CAPTURING
         self._stream = place.stream(cuda.torch_cuda())
         if self._stream is None:
-            return True
+            return NO_STREAM
         if cuda.free_memory(self._stream.device) < MIN_FREE_MEMORY_SHARE:
             self.status = NO_MEMORY
-            return True
-        return False
+            return NO_MEMORY
+        return None
 
     def _is_done(self) -> bool:
         """Return whether the wanted steps are done, on the device, too. Never waits for it."""
         if self._on_cuda and not cuda.is_quiet():
             return False
         now = host_clock()
-        late = self._has_ended or now - self._began >= MAX_TRACE_NS or (self._on_cuda and cuda.captured > 0)
+        if self._asked_for is None:
+            captured = self._on_cuda and cuda.captured > 0
+            late = self._has_ended or captured or now - self._began >= MAX_TRACE_NS
+        else:
+            late = self._forbidden is not None or now - self._began >= MAX_ASKED_TRACE_NS
         if self._complete is None and self._steps >= self._steps_wanted:
             self._complete = now
             if self._on_cuda:
@@ -268,6 +350,7 @@ class Tracer:
             ended,
             self._pause,
             left_out,
+            self._asked_for is not None,
         )
         # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
         # wanted nor finished for refused.
@@ -277,15 +360,16 @@ class Tracer:
     def _fail(self, error: Exception) -> None:
         """Trace no more: an odd torch. The training must not see it, unless its signal handler raised it."""
         pass_on(error)
+        self.refusal = f"off: {type(error).__name__}"
         self._session = None
-        self.turn_off(f"off: {type(error).__name__}")
+        self._forbid(self.refusal)
 
     def yield_to_program(self) -> None:
         """End all traces: the program makes a profiler of its own. In any thread.
 
         The thread that began a trace ends it, at once or where its next step begins; others wait for that a moment.
         """
-        self.turn_off(PROGRAM, running=True)
+        self._forbid(PROGRAM, running=True)
         if get_ident() == self._thread:
             self.end()
         until = host_clock() + MAX_WAIT_NS
@@ -312,4 +396,4 @@ class Tracer:
     def forget(self) -> None:
         """Trace nothing in a forked child. A session of the parent's is not to be touched."""
         self._session = None
-        self.turn_off("off: in a forked process")
+        self._forbid(FORKED)

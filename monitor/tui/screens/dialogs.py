@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import ClassVar, TypeVar
 
@@ -25,12 +25,13 @@ from monitor.keymap import (
     QUIT_ACTIONS,
     SCREEN_ACTIONS,
     STOP_ACTIONS,
+    TRACE_ACTIONS,
     Action,
 )
 from monitor.model.report import MetricRow
 from monitor.tui.actions import ACTIONS, bindings
 from monitor.tui.drawing.rows import column, fit, row_width, text_width, wrap
-from monitor.tui.feed import StopTraining
+from monitor.tui.feed import AskForTrace, StopTraining
 from monitor.tui.screens.page import Body
 
 Answer = TypeVar("Answer")
@@ -101,7 +102,7 @@ class Dialog(ModalScreen[Answer]):
         self.dismiss(None)
 
 
-STOP_POLL_SECONDS = 0.1  # between two checks for new lines of the stop
+TASK_POLL_SECONDS = 0.1  # between two checks for new lines of a task
 NO_STOP = "Stopping needs `trainmon stop RUN`."
 
 
@@ -134,39 +135,40 @@ class QuitScreen(Dialog[str]):
         self.dismiss(None if event.option_id == "cancel" else event.option_id)
 
 
-class StopScreen(Dialog[None]):
-    """Stop the training in a thread and show each line of progress. Closing the dialog does not cancel the stop."""
+class TaskScreen(Dialog[None]):
+    """Do something in a thread and show each line that it reports. Closing the dialog does not cancel it."""
 
-    heading = "Stopping the training"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(STOP_ACTIONS)
+    done: ClassVar[tuple[str, ...]] = ()  # the last lines, where it does not fail
 
-    def __init__(self, stop_training: StopTraining, leave: str = "detach") -> None:
+    def __init__(self, task: Callable[[Callable[[str], None]], None], failed: str) -> None:
         """
         Args:
-            leave: the app's action on `q` once the stop is over.
+            failed: the words before the error, where it raises one.
         """
         super().__init__()
-        self._leave = leave
-        self._stop_training = stop_training
+        self._task, self._failed = task, failed
         self._lines: list[str] = []
         self._shown = 0
-        self._over = False
+        self._begun = self._over = False
         self._output = Static(Content("…"))
 
     def parts(self) -> list[Widget]:
         return [self._output, Static(Content(f"{CLOSE.shown}: back to the dashboard"), classes="hint")]
 
-    def on_mount(self) -> None:
-        # Not a worker of Textual's: a closing app waits for those, here for the end of the training.
-        threading.Thread(target=self._run, name="stop-shown", daemon=True).start()
-        self.set_interval(STOP_POLL_SECONDS, self._show)
+    def begin(self) -> None:
+        """Start, once."""
+        if not self._begun:
+            self._begun = True
+            # Not a worker of Textual's: a closing app waits for those, here for the end of the training.
+            threading.Thread(target=self._run, name="task-shown", daemon=True).start()
+            self.set_interval(TASK_POLL_SECONDS, self._show)
 
     def _run(self) -> None:
         try:
-            self._stop_training(self._lines.append)
-            self._lines.append("Done")
+            self._task(self._lines.append)
+            self._lines += self.done
         except Exception as error:  # shown in the dialog; the dashboard goes on
-            self._lines.append(f"Stop failed: {error}")
+            self._lines.append(f"{self._failed}: {error}")
         self._over = True
 
     def _show(self) -> None:
@@ -174,10 +176,52 @@ class StopScreen(Dialog[None]):
             self._shown = len(self._lines)
             self._output.update(Content("\n".join(fit(line, 400) for line in self._lines[-12:])))
 
+
+class StopScreen(TaskScreen):
+    """Stop the training, and show how it goes."""
+
+    heading = "Stopping the training"
+    done = ("Done",)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(STOP_ACTIONS)
+
+    def __init__(self, stop_training: StopTraining, leave: str = "detach") -> None:
+        """
+        Args:
+            leave: the app's action on `q` once the stop is over.
+        """
+        super().__init__(stop_training, "Stop failed")
+        self._leave = leave
+
+    def on_mount(self) -> None:
+        self.begin()
+
     async def action_leave(self) -> None:
         """Run the app's action for this key once the stop is over; until then do nothing."""
         if self._over:
             await self.app.run_action(self._leave)
+
+
+class TraceScreen(TaskScreen):
+    """Ask for a trace once the user has agreed, and show what the training answers."""
+
+    heading = "Trace three steps?"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(TRACE_ACTIONS)
+
+    def __init__(self, ask_for_trace: AskForTrace) -> None:
+        super().__init__(ask_for_trace, "Not traced")
+
+    def parts(self) -> list[Widget]:
+        trace, close = TRACE_ACTIONS
+        self._output.update(Content("The training stands still for a moment when a trace ends."))
+        return [
+            self._output,
+            Static(Content(f"{trace.shown}: trace   {close.shown}, {CLOSE.shown}: back"), classes="hint"),
+        ]
+
+    def action_trace(self) -> None:
+        if not self._begun:
+            self._output.update(Content("asking…"))
+        self.begin()
 
 
 HELP_GAP = 3  # cells between the keys and the column beside them

@@ -24,10 +24,16 @@ class Trace(Body):
         " in which something ran. The steps that a trace made longer are no part of medians and slow steps.",
     )
 
+    entry_actions = ("ask",)  # not in the footer where no training can be asked
+
     def data(self, view: View, options: ViewOptions) -> object:
-        return view.report.traced, view.report.run.facts.tracing
+        return view.report.traced, view.report.run.facts.tracing, view.report.outcome.state, options.replay
+
+    def do_ask(self) -> None:
+        self.app.call_later(self.app.run_action, "ask_for_trace")
 
     def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
+        self.empty = options.replay or view.report.outcome.state != "running"
         trace = view.report.traced
         if trace is None:
             why = view.report.run.facts.tracing or "not known yet"

@@ -27,7 +27,14 @@ from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
 from monitor.tui.panels.phases_panel import colored_names
 from monitor.tui.refresh_rate import RefreshRate
-from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen, TraceScreen
+from monitor.tui.screens.dialogs import (
+    AskForTraceScreen,
+    HelpScreen,
+    MetricScreen,
+    PaletteScreen,
+    QuitScreen,
+    StopScreen,
+)
 from monitor.tui.screens.page import PageScreen, screen_classes
 from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import (
@@ -241,7 +248,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def action_ask_for_trace(self) -> None:
         if self._ask_for_trace is not None and self._in_progress():
-            self.push_screen(TraceScreen(self._ask_for_trace))
+            self.push_screen(AskForTraceScreen(self._ask_for_trace))
         else:
             self.notify("Only a running training can be traced", markup=False)
 

@@ -64,3 +64,55 @@ async def test_the_screen(app_on, screen_text, view, says, size) -> None:
         await pilot.press("K")
         await pilot.pause()
         assert all(part in screen_text(app) for part in says), screen_text(app)
+
+
+async def shows(pilot, condition) -> None:
+    """Wait for what another thread or a later message brings; the limit is against hanging."""
+    for _ in range(1_000):
+        await pilot.pause(0.01)
+        if condition():
+            return
+    raise AssertionError("it did not come")
+
+
+async def test_a_key_asks_for_a_trace_after_a_question(app_on, screen_text) -> None:
+    asked: list[str] = []
+
+    def ask(say) -> None:
+        asked.append("once")
+        say("Accepted by rank 0")
+
+    app = app_on(on_host(), ask_for_trace=ask)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("K", "n")
+        await shows(pilot, lambda: "Trace three steps?" in screen_text(app))
+        assert not asked
+        await pilot.press("n")
+        await shows(pilot, lambda: "Trace three steps?" not in screen_text(app))
+        assert not asked
+        await pilot.press("n")
+        await shows(pilot, lambda: "Trace three steps?" in screen_text(app))
+        await pilot.press("y", "y")
+        await shows(pilot, lambda: "Accepted by rank 0" in screen_text(app))
+        assert asked == ["once"]
+
+
+async def test_the_reason_of_a_refusal_is_shown(app_on, screen_text) -> None:
+    def refuse(say) -> None:
+        raise RuntimeError("the program uses a profiler")
+
+    app = app_on(untraced(), ask_for_trace=refuse)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("K", "n")
+        await shows(pilot, lambda: "Trace three steps?" in screen_text(app))
+        await pilot.press("y")
+        await shows(pilot, lambda: "Not traced: the program uses a profiler" in screen_text(app))
+
+
+async def test_a_run_that_cannot_be_asked_has_no_such_dialog(app_on, screen_text) -> None:
+    app = app_on(on_host())
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await pilot.press("K", "n")
+        await pilot.pause()
+        await shows(pilot, lambda: "Only a running training can be traced" in screen_text(app))
+        assert "Trace three steps?" not in screen_text(app)

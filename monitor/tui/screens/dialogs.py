@@ -140,13 +140,13 @@ class TaskScreen(Dialog[None]):
 
     done: ClassVar[tuple[str, ...]] = ()  # the last lines, where it does not fail
 
-    def __init__(self, task: Callable[[Callable[[str], None]], None], failed: str) -> None:
+    def __init__(self, work: Callable[[Callable[[str], None]], None], failed: str) -> None:
         """
         Args:
             failed: the words before the error, where it raises one.
         """
         super().__init__()
-        self._task, self._failed = task, failed
+        self._work, self._failed = work, failed
         self._lines: list[str] = []
         self._shown = 0
         self._begun = self._over = False
@@ -165,7 +165,7 @@ class TaskScreen(Dialog[None]):
 
     def _run(self) -> None:
         try:
-            self._task(self._lines.append)
+            self._work(self._lines.append)
             self._lines += self.done
         except Exception as error:  # shown in the dialog; the dashboard goes on
             self._lines.append(f"{self._failed}: {error}")
@@ -201,7 +201,7 @@ class StopScreen(TaskScreen):
             await self.app.run_action(self._leave)
 
 
-class TraceScreen(TaskScreen):
+class AskForTraceScreen(TaskScreen):
     """Ask for a trace once the user has agreed, and show what the training answers."""
 
     heading = "Trace three steps?"

@@ -143,7 +143,7 @@ def _connect(connection: socket.socket, path: Path, run: Path) -> bool:
     connection.settimeout(CONNECT_SECONDS)
     try:
         with control.address(path) as address:
-            connection.connect(address)
+            connection.connect(str(address))
         return control.peer_uid(connection) == run.lstat().st_uid
     except OSError:  # of another machine, or left behind
         return False

@@ -71,7 +71,7 @@ def sent(path: Path, data: bytes, more: bool = False) -> dict[str, Any]:
     """Send bytes, and return the answer; the connection is closed after it."""
     with socket.socket(socket.AF_UNIX) as caller, control.address(path) as address:
         caller.settimeout(LIMIT)
-        caller.connect(address)
+        caller.connect(str(address))
         caller.sendall(data)
         if not more:
             caller.shutdown(socket.SHUT_WR)

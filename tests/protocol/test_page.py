@@ -9,6 +9,7 @@ import pytest
 
 from monitor.runs.follow import load
 from monitor.sources.decode import decode
+from trainhooks.protocol import control
 from trainhooks.protocol.events import KINDS, PROTOCOL, Event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -29,3 +30,10 @@ def test_the_lines_of_the_page_are_a_run(tmp_path: Path) -> None:
 def test_the_page_names_the_version_and_every_kind() -> None:
     assert f"protocol **{PROTOCOL}**" in PAGE
     assert all(f"`{kind}`" in PAGE or f"`{kind}`," in PAGE for kind in KINDS)
+
+
+def test_the_messages_of_the_page_are_understood() -> None:
+    request, accepted, refused = re.findall(r"^    (\{.*\})$", PAGE, re.MULTILINE)
+    assert control.read_request(request.encode()) == control.TraceRequest(3, False, False)
+    assert control.read_answer(accepted.encode()) == control.Answer("accepted", [], 1, 3)
+    assert control.read_answer(refused.encode()) == control.Answer("refused", ["the program uses a profiler"])

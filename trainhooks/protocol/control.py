@@ -118,18 +118,18 @@ def socket_path(journal: Path) -> Path:
 
 
 @contextlib.contextmanager
-def address(path: Path) -> Iterator[str]:
+def address(path: Path) -> Iterator[Path]:
     """Yield a name of the socket at `path` that is short enough for a socket's address, however long the path is.
 
     Raises:
         OSError: the directory is missing.
     """
     if len(os.fsencode(path)) <= MAX_ADDRESS:
-        yield str(path)
+        yield path
         return
     directory = os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
+        yield Path(f"/proc/self/fd/{directory}") / path.name
     finally:
         os.close(directory)
 

@@ -145,7 +145,7 @@ class ControlSocket:
         try:
             os.fchmod(opened.fileno(), 0o600)  # of what is made by `bind`, whatever the umask
             with control.address(self._path) as address:
-                opened.bind(address)
+                opened.bind(str(address))
             opened.listen(MAX_WAITING)
             return kept_with_room(opened.detach())
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,12 +117,14 @@ def _write(accepted: Accepted, event: Trace, output: Path) -> None:
     from monitor.running.trace_requests import NotTraced
     from monitor.units import plural
 
+    content = io.BytesIO()  # whole before anything is replaced
+    try:
+        count, left_out = perfetto.write(accepted.events_file, event, content)
+    except Unreadable as error:
+        raise NotTraced(f"{output} was not written: of the file of recorded events, {error}") from None
     replaced = os.path.lexists(output)
     try:
-        with open(output, "wb") as target:
-            count, left_out = perfetto.write(accepted.events_file, event, target)
-    except Unreadable as error:
-        raise NotTraced(f"{output} is incomplete: of the recorded events, {error}") from None
+        output.write_bytes(content.getbuffer())
     except OSError as error:
         raise UserError(f"{output}: {error.strerror or error}") from None
     missing = f", {left_out:,} more were too many" if left_out else ""

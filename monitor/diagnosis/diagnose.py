@@ -56,14 +56,15 @@ LEAST_PART = 0.5  # of a measured time, that a fix removes at least
 def set_gain(report: Report, finding: Finding) -> None:
     """Set how much faster the steps are once a finding is fixed."""
     _set_range(finding)
-    finding.gain = gain_of(report, finding)
+    finding.gain = None if BY_CODE[finding.code].no_bound else gain_of(report, finding)
     finding.recoverable = None if finding.gain is None else 1.0 - 1.0 / finding.gain.most
 
 
 def _set_range(finding: Finding) -> None:
     """Set what a fix gains probably and at least: all and half of a measured time, unless the rule knows better."""
     lost = finding.lost_fraction
-    if lost is None or (finding.likely_fraction is None and BY_CODE[finding.code].only_bound):
+    rule = BY_CODE[finding.code]
+    if lost is None or rule.no_bound or (finding.likely_fraction is None and rule.only_bound):
         finding.likely_fraction = finding.least_fraction = None
         return
     likely = lost if finding.likely_fraction is None else min(lost, finding.likely_fraction)

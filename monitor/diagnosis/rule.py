@@ -31,7 +31,7 @@ MIN_STACK_SAMPLES = 12
 MIN_PLACE_SHARE, MAX_PLACE_LINES = 0.1, 3  # of the samples, for a place to be named; and how many are
 # Limits on the number of steps are meant for short ones. Of steps that take seconds a few show as much: without the
 # first three, the others have to fill this many seconds.
-MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 5.0
+MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 3.0
 # Phases in which the model is computed.
 COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
 
@@ -319,6 +319,7 @@ class Rule:
         softens: codes of findings that are no more than information beside this one, if it is a warning.
         idle_time: whether its fix removes GPU idle time only, so that the idle time bounds what it can gain.
         only_bound: whether its cost is no more than a bound of what its fix gains.
+        no_bound: whether its cost does not even bound that, as the fix removes other work, too.
     """
 
     code: str
@@ -330,6 +331,7 @@ class Rule:
     softens: tuple[str, ...] = ()
     idle_time: bool = False
     only_bound: bool = False
+    no_bound: bool = False
 
 
 registered: dict[str, Rule] = {}
@@ -346,6 +348,7 @@ def rule(
     softens: tuple[str, ...] = (),
     idle_time: bool = False,
     only_bound: bool = False,
+    no_bound: bool = False,
 ) -> Callable[[_Check], _Check]:
     """Register the decorated function as the rule for the finding `code`.
 
@@ -360,7 +363,7 @@ def rule(
     def register(check: _Check) -> _Check:
         if code in registered:
             raise ValueError(f"two rules for the finding {code}")
-        registered[code] = Rule(code, family, check, on_gpus, priority, rows, softens, idle_time, only_bound)
+        registered[code] = Rule(code, family, check, on_gpus, priority, rows, softens, idle_time, only_bound, no_bound)
         return check
 
     return register

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from monitor.diagnosis.rule import MIN_STEPS, Evidence
 from monitor.reports.report_json import as_json
 from monitor.runs.follow import load
 from tests.gpu_check.expected import SICK, WELL, Case
@@ -74,10 +73,8 @@ FOREIGN = (
 # What the rules do not find in these recordings, and why.
 MISSED = {
     "sick_lightning_saves": "one save in 4.5 s",
-    "sick_lora_sft": "19 steps; a rule needs 20",
     "sick_losses_kept": "5.5 s; a leak takes ten to show",
     "sick_pix2pix": "a missing detach() is not looked for",
-    "sick_speech_frontend": "8 steps",
 }
 
 
@@ -136,12 +133,6 @@ def test_what_is_missed_is_still_missed_and_nothing_false_is_said(
     """Where this fails because the cause is named: take the name out of MISSED, and mend docs/gpu-check.md."""
     outcome = judged(CASES[name], states, monkeypatch)
     assert outcome.verdict == "MISSED", outcome.findings
-
-
-def test_one_step_more_shows_collections_on_a_gpu(states: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Evidence, "has_steps", lambda self, steps=MIN_STEPS: self.steps >= steps - 1)
-    outcome = judged(CASES["sick_lora_sft"], states, monkeypatch)
-    assert outcome.named and outcome.findings[0].code == "garbage-collection", outcome.findings
 
 
 @pytest.mark.parametrize("name", sorted(name for name in CASES if not CASES[name].sick))

@@ -235,7 +235,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: beside_a_gpu(on_cpu(), used=70),  # it is somebody else's
         lambda: beside_a_gpu(on_cpu(), mig=True),
         lambda: beside_a_gpu(on_cpu(), uuid="amdgpu-0000:03:00.0"),  # perhaps the processor's own graphics
-        lambda: beside_a_gpu(on_cpu(8)),
+        lambda: beside_a_gpu(on_cpu(4)),
         lambda: on_gpu(optimizer=optimizer("cpu"), autocast="bfloat16"),  # the optimizer is offloaded
     ],
     "gpu-starved": [

@@ -146,7 +146,7 @@ INNOCENT = {
     "input-bound": [
         lambda: data_wait(0.08),
         lambda: Story().step(data=30, forward=1).step(data=0.01, forward=1).step(data=0.01, forward=1),  # start-up
-        lambda: data_wait(0.4, n=7),  # too few to judge
+        lambda: data_wait(0.4, n=5),  # too few to judge
     ],
     "unaccounted-time": [
         lambda: healthy(other=0.03),

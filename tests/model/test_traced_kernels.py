@@ -63,6 +63,10 @@ def held(**more: Any) -> Story:
     return story.tell(Facts, facts={"busy_thread": found})
 
 
+def captured(graphs: int) -> Story:
+    return hf_trainer().tell(Facts, facts={"torch": {"graph_captures": graphs}})
+
+
 SICK: dict[str, Callable[[], Story]] = {
     "slow-kernel": lambda: traced((DEPTHWISE, "backward", 0.84)),
     "elementwise-heavy": lambda: traced((MULTIPLY, "backward", 0.4), (MULTIPLY, "forward", 0.3)),
@@ -71,8 +75,10 @@ SICK: dict[str, Callable[[], Story]] = {
     "fp32-matmul": lambda: traced((SGEMM, "backward", 0.66)),
     "double-precision": lambda: traced((DOUBLE, "forward", 0.3)),
     "gil-contention": held,
+    "graph-recapture": lambda: captured(128),
 }
-NOT_IN_ZOO = dict.fromkeys(("slow-kernel", "elementwise-heavy", "loss-heavy", "gil-contention"), "it needs a GPU")
+NEEDS_GPU = ("slow-kernel", "elementwise-heavy", "loss-heavy", "gil-contention", "graph-recapture")
+NOT_IN_ZOO = dict.fromkeys(NEEDS_GPU, "it needs a GPU")
 INNOCENT: dict[str, list[Callable[[], Story]]] = {
     "slow-kernel": [
         lambda: hf_trainer(reading=IDLE_UNITS),
@@ -100,6 +106,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: traced(("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", "backward", 0.66)),
     ],
     "double-precision": [lambda: traced((DOUBLE, "forward", 0.05)), lambda: traced((MULTIPLY, "forward", 0.3))],
+    "graph-recapture": [lambda: captured(4), lambda: captured(16), hf_trainer],
     "gil-contention": [
         lambda: held(share=None),
         lambda: traced(busy=0.9).tell(Facts, facts={"busy_thread": {"name": "w", "share": 0.9, "late": 0.005}}),

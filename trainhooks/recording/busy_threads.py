@@ -16,8 +16,8 @@ from typing import Any, Deque, Dict, Optional
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.recording.frames import thread_place
 
-PERIOD_SECONDS = 5.0  # between two readings of the threads' CPU time
-MIN_WAKES = 40  # since the last reading
+PERIOD_SECONDS = 2.0  # between two readings of the threads' CPU time, which counts in hundredths
+MIN_WAKES = 20  # since the last reading
 # A thread that wants to go on gets its turn after 5 ms, whoever runs. A wake-up alone comes within a tenth of that.
 MIN_LATE_SECONDS = 0.003
 MIN_SHARE = 0.5  # of one core, for a thread to be called busy

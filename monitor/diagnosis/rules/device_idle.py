@@ -62,16 +62,17 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     elif launches:
         lines.append(f"about {launches:,} kernels per forward pass")
     lines += evidence.places(*LAUNCHING) or evidence.places(OTHER)
+    busy = trace.busy if trace is not None else active
     likely, least = (_without_launches(evidence, trace, gap) for gap in (GRAPH_GAP, MAX_GRAPH_GAP))
     return Finding(
         code="launch-bound",
-        severity="warning" if active is not None and small_batch(evidence) is None else "info",
+        severity="warning" if busy is not None and small_batch(evidence) is None else "info",
         title="Launch-bound: kernels run faster than the host launches them"
-        + (f", SMs active {share(active)} of the time" if active is not None else ""),
+        + (f", the GPU is busy {share(busy)} of the time" if busy is not None else ""),
         evidence=lines,
         advice='Use torch.compile(model, mode="reduce-overhead") or a CUDA graph to launch a step at once, and fused or'
         " foreach optimizers; a larger batch gives each kernel more work.",
-        lost_fraction=evidence.loop_share * (evidence.max_idle or 0.0) if active is not None else None,
+        lost_fraction=evidence.loop_share * (evidence.max_idle or 0.0) if busy is not None else None,
         likely_fraction=likely,
         least_fraction=least,
         culprit=OTHER if _model_call_share(evidence, OTHER) else None,

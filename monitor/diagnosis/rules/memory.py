@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import median
 
-from monitor.diagnosis import hardware
+from monitor.diagnosis import hardware, traced
 from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
+from monitor.model.device.kernel_classes import ATTENTION, NORMALIZATION, SOFTMAX
 from monitor.model.report import Finding
 from monitor.model.state import MACHINE, OTHER_PROCESSES, TRAINERS, TREE, used_gpus
 from monitor.model.steps.pace import amounts_per_step
@@ -319,7 +321,10 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     if not has_checkpointing(evidence) or memory is None or backward is None or not evidence.is_often(backward.count):
         return None
     used, total, kind = memory
+    again = _forward_again(evidence)
     recomputed = RECOMPUTED_SHARE * backward.recurring
+    if again is not None and forward is not None:
+        recomputed = min(backward.recurring, again * forward.recurring)
     if 1 - used / total < MIN_UNUSED_SHARE or evidence.loop_part(recomputed) < MIN_RECOMPUTED_SHARE:
         return None
     # On a GPU the host's clock says nothing of the two: it waits wherever it next needs a result.
@@ -330,11 +335,31 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
         code="checkpointing-unneeded",
         severity="warning",
         title=f"Unneeded gradient checkpointing: {share(1 - used / total)} of {kind} never used",
-        evidence=[f"peak {size_of(used, total)}", f"backward with recomputation: {duration(backward.mean)} per step"],
+        evidence=[
+            f"peak {size_of(used, total)}",
+            f"backward with recomputation: {duration(backward.mean)} per step",
+            *([f"forward kernels run {again:.2g} more times in backward, by the trace"] if again is not None else []),
+        ],
         advice="Set gradient_checkpointing=False and try it on the longest batch: activations of all layers are then"
         " kept.",
         lost_fraction=evidence.wall_part(recomputed),
     )
+
+
+# Kernels that only a forward pass launches, by class: those of attention, norms and softmax say so in their names.
+_FORWARD = re.compile(r"fprop|fwd|[Ff]orward|vectorized_layer_norm|RowwiseMoments")
+_BACKWARD = re.compile(r"bprop|bwd|[Bb]ackward|grad")
+
+
+def _forward_again(evidence: Evidence) -> float | None:
+    """Return how often backward runs the forward pass again, by its kernels; None where that is not known."""
+    counts: dict[str, dict[str, float]] = {}
+    for row in traced.kernels(evidence, ATTENTION, NORMALIZATION, SOFTMAX):
+        if _FORWARD.search(row.name) and not _BACKWARD.search(row.name):
+            by_phase = counts.setdefault(row.name, {})
+            by_phase[row.phase] = by_phase.get(row.phase, 0.0) + row.count
+    both = [row["backward"] / row["forward"] for row in counts.values() if row.get("forward") and row.get("backward")]
+    return median(both) if both else None
 
 
 def has_checkpointing(evidence: Evidence) -> bool:

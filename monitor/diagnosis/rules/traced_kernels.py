@@ -47,7 +47,7 @@ SLOW = {
 }
 
 
-@rule("slow-kernel", Family.MODEL, only_bound=True)
+@rule("slow-kernel", Family.MODEL, no_bound=True)
 def slow_kernel(evidence: Evidence) -> Finding | None:
     """Find a class of kernels that takes much of the step though it is slow for what it computes."""
     trace = traced.kernel_trace(evidence)
@@ -119,12 +119,13 @@ def _estimated(evidence: Evidence) -> Finding | None:
 
 # Passes over memory: more than half of the GPU's time in them is more than any matrix products get. In a network of
 # attention or convolutions in eager mode they take a seventh to a quarter.
-MIN_PASSES, MIN_LOUD_PASSES = 0.30, 0.50
+MIN_PASSES = 0.30  # of the step
+MIN_LOUD_PASSES = 0.50  # of the time in which kernels run
 MIN_TYPE_SHARE = 0.5  # of their time, for a number format to be named
 ONE_BY_ONE = ("optimizer", OTHER)  # phases in which tensors are mostly updated one after another
 
 
-@rule("elementwise-heavy", Family.MODEL, only_bound=True)
+@rule("elementwise-heavy", Family.MODEL, no_bound=True)
 def elementwise_heavy(evidence: Evidence) -> Finding | None:
     """Find steps of which most is spent in elementwise kernels, casts and copies: passes over the same memory."""
     trace = traced.kernel_trace(evidence)
@@ -132,6 +133,7 @@ def elementwise_heavy(evidence: Evidence) -> Finding | None:
         return None
     kernels = [row for row in traced.kernels(evidence, ELEMENTWISE, CASTS, COPY_ON) if "compiled" not in row.kind]
     part = traced.step_share(evidence, trace, ELEMENTWISE, CASTS, COPY_ON)
+    is_most = sum(row.share for row in kernels) >= MIN_LOUD_PASSES
     if part < MIN_PASSES or not kernels:
         return None
     lines = [*traced.kernel_lines(kernels), *_formats(kernels)]
@@ -148,7 +150,7 @@ def elementwise_heavy(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="elementwise-heavy",
-        severity="warning" if part >= MIN_LOUD_PASSES else "info",
+        severity="warning" if is_most and part >= MIN_LOUD_SHARE else "info",
         title=f"Elementwise kernels{where} take {share(part)} of the step: each is a pass over memory",
         evidence=[
             *lines,
@@ -175,7 +177,7 @@ def _formats(kernels: list[Kernel]) -> list[str]:
 MIN_LOSS_SHARE, MIN_LOUD_LOSS_SHARE = 0.10, 0.20
 
 
-@rule("loss-heavy", Family.MODEL, only_bound=True)
+@rule("loss-heavy", Family.MODEL, no_bound=True)
 def loss_heavy(evidence: Evidence) -> Finding | None:
     """Find a loss whose kernels take much of the step: a softmax over a large vocabulary, in fp32."""
     trace = traced.kernel_trace(evidence)

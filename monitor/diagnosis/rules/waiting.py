@@ -218,7 +218,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Check what the loop does there: logging, .item() calls, saving, plotting, an environment or simulator."
         ' Wrap a part in `with th.phase("name"):` to time it separately.',
-        lost_fraction=evidence.wall_part(inside + outside) * rest,
+        lost_fraction=min(evidence.loop_share, evidence.wall_part(inside + outside)) * rest,
         culprit=BETWEEN_STEPS if outside > inside else OTHER,
     )
 
@@ -240,7 +240,7 @@ MIN_RUN_STARTUP = 0.25  # of the whole run; a long run pays any start back
 MAX_STARTUP_ROWS = 4
 
 
-@rule("slow-startup", Family.WAITING)
+@rule("slow-startup", Family.WAITING, priority=20)  # it comes once: what each step costs comes first
 def slow_startup(evidence: Evidence) -> Finding | None:
     """Find a start-up that is long in itself and compared to the run."""
     wall, rows = evidence.report.wall, evidence.report.startup

@@ -75,7 +75,7 @@ def device_use(state: RunState) -> Device | None:
         rows = with_untimed(device_account(sums), untimed)
     trace = state.main.trace
     if trace is not None and trace.device == "cuda":
-        device.trace = trace_report(trace, device.seconds)
+        device.trace = trace_report(trace, _usual_step(lane, sums) or device.seconds)
     _set_busy(device, rows)
     device.bound = _limiting_part(device, rows)
     device.account = rows
@@ -129,6 +129,13 @@ def _set_busy(device: Device, rows: list[AccountRow]) -> None:
         device.gain_limit = 1.0 / device.busy_least
 
 
+def _usual_step(lane: DeviceLane, sums: DeviceSums | None) -> float | None:
+    """Return the seconds of a step by the device, the first ones left out: the mean, slow steps included."""
+    if sums is None or not sums.steps:
+        return None
+    return sums.seconds / sums.steps / (1.0 - lane.untimed_share)
+
+
 def _measured_busy(device: Device) -> float | None:
     """Return the share of a usual step in which kernels ran, by the trace.
 
@@ -138,6 +145,8 @@ def _measured_busy(device: Device) -> float | None:
     if trace is None or trace.busy is None or trace.copying is None:
         return None
     certain = device.sm_active if device.sm_active is not None else device.queued or 0.0
+    if trace.busy + trace.copying < MIN_BOUND_SHARE and device.seconds and trace.seconds < device.seconds / 2:
+        return None  # shorter steps than most, and the host is not ahead: steps of another kind
     return trace.busy if trace.busy + trace.copying >= certain - MAX_TRACE_ERROR else None
 
 

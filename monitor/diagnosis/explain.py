@@ -38,6 +38,7 @@ _NUMBER_FORMATS: dict[str | None, Callable[[float], str]] = {
     "%": lambda value: f"{100 * value:g}%",
     "+%": lambda value: f"{100 * (value - 1):g}%",  # a ratio as its excess over 1
     "ms": lambda value: f"{1000 * value:g}",
+    "us": lambda value: f"{1e6 * value:g}",
     "MiB": lambda value: f"{value / 2**20:g}",
     "GB": lambda value: f"{value / 1e9:g}",
 }

@@ -326,7 +326,7 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
     )
 
 
-MIN_FP32_SHARE = 0.10  # of the step, in kernels that multiply in fp32
+MIN_EXACT_SHARE = 0.10  # of the step, in kernels that multiply in fp32
 HALF_THE_BYTES = 0.5  # of a pass over memory's time
 PEAK_RATIO_REACHED = 0.5  # of the peaks' ratio: what products gain by the faster format at least, if they are large
 
@@ -334,7 +334,7 @@ PEAK_RATIO_REACHED = 0.5  # of the peaks' ratio: what products gain by the faste
 def _fp32_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
     """Find them by the kernels that ran."""
     part, known = traced.step_share(evidence, trace, MATRIX + FP32), hardware.gpu_peak(evidence)
-    if known is None or part < MIN_FP32_SHARE:
+    if known is None or part < MIN_EXACT_SHARE:
         return None
     name, peak = known
     if peak.fp32 is None or peak.tf32 is None or not _has_tf32(peak):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.diagnosis.rule import Evidence
-from monitor.model.device.kernel_classes import OTHER
+from monitor.model.device.kernel_classes import OTHER, label_of
 from monitor.model.device.trace_report import Kernel, TraceReport, kernels_of
 from monitor.units import duration, number, plural
 from trainhooks.protocol.limits import clean
@@ -36,7 +36,8 @@ def kernels(evidence: Evidence, *kinds: str) -> list[Kernel]:
 def kernel_lines(rows: list[Kernel]) -> list[str]:
     """Return the costliest of these kernels, a line each."""
     return [
-        f"{clean(row.phase, 20)}: {clean(row.name, 60)}, {number(row.count)} x a step, {duration(row.seconds)}"
+        f"{clean(row.phase, 20)}: {clean(label_of(row.name), 60)},"
+        f" {number(row.count)} x a step, {duration(row.seconds)}"
         for row in rows[:MAX_NAMED]
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.model.device.kernel_classes import label_of
 from monitor.model.device.trace_report import TraceReport, TraceShare, figures
 from monitor.model.report import Report
 from monitor.reports.listings import Section
@@ -22,7 +23,7 @@ def section(trace: TraceReport) -> Section:
     what = "kernel" if trace.device == "cuda" else "operator"
     rows = [[what, "phase", "class", "share", "a step", "calls"]]
     for row in trace.kernels:
-        name = clean(row.name, 60) + (f" {clean(row.shapes, 40)}" if row.shapes else "")
+        name = clean(label_of(row.name), 60) + (f" {clean(row.shapes, 40)}" if row.shapes else "")
         rows.append([name, clean(row.phase, 20), row.kind, share(row.share), duration(row.seconds), number(row.count)])
     return Section(f"Traced {what}s", _lines(trace), rows, left=3)
 

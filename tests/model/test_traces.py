@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.model.device.kernel_classes import class_of
+from monitor.model.device.kernel_classes import class_of, label_of
 from monitor.model.device.trace_report import MAX_KERNELS, trace_report
 from monitor.reports.trace_sections import traced
 from monitor.sources.decode import decode
@@ -86,6 +86,29 @@ def test_classes(name: str, device: str, kind: str) -> None:
     assert class_of(name, device) == kind
 
 
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        (
+            "vectorized_elementwise_kernel<4, BinaryFunctor<float, float, float, binary_internal::MulFunctor<float> >,",
+            "elementwise mul float32",
+        ),
+        (
+            "vectorized_elementwise_kernel<4, CUDAFunctor_add<c10::BFloat16>, array<char*, 3ul> >",
+            "elementwise add bfloat16",
+        ),
+        (
+            "unrolled_elementwise_kernel<direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}",
+            "elementwise direct_copy",
+        ),
+        ("elementwise_kernel<9>", "elementwise_kernel<9>"),
+        ("nvjet_sm90_tst_256x128_64x4", "nvjet_sm90_tst_256x128_64x4"),
+    ],
+)
+def test_elementwise_kernels_are_read_by_their_operation(name: str, label: str) -> None:
+    assert label_of(name) == label
+
+
 def test_what_ran_is_compared_with_a_usual_step() -> None:
     """Tracing makes the host slower, not the device."""
     rows = [("nvjet_tst", "forward", 8, 0.3), ("Memcpy HtoD (Pageable -> Device)", "data", 2, 0.1)]
@@ -105,7 +128,7 @@ def test_what_ran_is_compared_with_a_usual_step() -> None:
     trace = trace_report(event, usual=0.4)
     assert (trace.busy, trace.copying) == (pytest.approx(0.375), pytest.approx(0.125))
     assert [(row.name, row.share) for row in trace.idle] == [
-        ("python", pytest.approx(0.375)),
+        ("running Python", pytest.approx(0.375)),
         ("synchronizing", pytest.approx(0.125)),
     ]
     beside = trace_report(Trace(**{**event.__dict__, "kernel_seconds": 0.45}), usual=0.4)

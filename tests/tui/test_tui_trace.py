@@ -48,7 +48,16 @@ def untraced() -> View:
 @pytest.mark.parametrize(
     ("view", "says"),
     [
-        (on_gpu(), ["2 steps from step 120 on", "GPU busy 80%", "24 launches a step", "attention, flash", "50%"]),
+        (
+            on_gpu(),
+            [
+                "2 steps from step 120 on",
+                "GPU busy 72% and copying 8.0%",
+                "24 launches a step",
+                "attention, flash",
+                "50%",
+            ],
+        ),
         (
             on_gpu(),
             ["copy to the device, pageable", "GPU idle while the host was", "synchronizing", "matrix product, fp16"],

@@ -13,7 +13,7 @@ from dataclasses import replace
 from monitor.model.device.device_report import AccountRow
 from monitor.model.device.device_steps import DeviceSums
 from monitor.model.device.kernel_classes import HOST_COPIES
-from monitor.model.device.trace_report import TraceReport, kernels_of
+from monitor.model.device.trace_report import RUNNING, TraceReport, kernels_of
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Trace
 
@@ -26,7 +26,7 @@ LAUNCHING = "launching kernels and running Python"
 NOT_SEEN = "what the host did is not known"
 # What the host did in the gaps of a trace, for people.
 HOST_DID = {
-    "python": LAUNCHING,
+    RUNNING: LAUNCHING,
     calls.LAUNCHING: LAUNCHING,
     "allocating": "allocating memory",
     "calling CUDA": "other CUDA calls",

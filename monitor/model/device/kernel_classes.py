@@ -127,3 +127,17 @@ def type_of(name: str) -> str:
     """Return the number format that a kernel's name has first; empty where it has none."""
     found = [(match.start(), kind) for pattern, kind in _FORMATS if (match := pattern.search(name))]
     return min(found)[1] if found else ""
+
+
+_OPERATION = re.compile(r"CUDAFunctor_(\w+)|(\w+?)Functor\b|(\w+?)_kernel_(?:cuda|impl)\b|(\w+?)(?:CUDA)?KernelImpl\b")
+_WRAPPERS = ("Binary", "AUnary", "BUnary", "gpu", "BinaryBase")
+
+
+@lru_cache(maxsize=4096)
+def label_of(name: str) -> str:
+    """Return what people read in place of a kernel's name: of an elementwise one its operation and number format."""
+    if "elementwise" not in name:
+        return name
+    found = ("".join(filter(None, match.groups())) for match in _OPERATION.finditer(name))
+    operation = next((each for each in found if each not in _WRAPPERS), None)
+    return name if operation is None else f"elementwise {operation.lower()} {type_of(name)}".rstrip()

@@ -11,6 +11,8 @@ from trainhooks.protocol.calls import LAUNCHING, SYNCHRONIZING, cuda_call_activi
 from trainhooks.protocol.events import Trace, TraceRow
 
 MAX_KERNELS = 10  # that the report names
+MIN_COPYING = 0.01  # of a step: less is not shown
+PYTHON, RUNNING = "python", "running Python"  # what the host did where it called nothing of CUDA, by event and report
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def _copying(trace: Trace, rows: list[Kernel]) -> float:
 def _idle(trace: Trace, idle: float) -> list[TraceShare]:
     """Return the idle share of a usual step, divided as the gaps of the traced ones are."""
     gaps = sum(row[3] for row in trace.idle)
-    rows = _shares(((row[0], row) for row in trace.idle), trace.steps, gaps)
+    rows = _shares(((RUNNING if row[0] == PYTHON else row[0], row) for row in trace.idle), trace.steps, gaps)
     return [TraceShare(row.name, row.seconds, row.share * idle, row.count) for row in rows]
 
 
@@ -133,7 +135,8 @@ def figures(trace: TraceReport) -> list[str]:
     """Return what a trace shows as a whole: its steps first."""
     parts = [f"{plural(trace.steps, 'step', 'steps')} from step {trace.first:,} on, of {duration(trace.seconds)}"]
     if trace.busy is not None:
-        parts.append(f"GPU busy {share(trace.busy)}")
+        copying = f" and copying {share(trace.copying)}" if (trace.copying or 0.0) >= MIN_COPYING else ""
+        parts.append(f"GPU busy {share(trace.busy)}{copying}")
     if trace.launches is not None:
         parts.append(f"{number(trace.launches)} launches a step")
     if trace.waits is not None:

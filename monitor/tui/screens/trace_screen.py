@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monitor import units
+from monitor.model.device.kernel_classes import label_of
 from monitor.model.device.trace_report import Kernel, TraceReport, TraceShare, figures
 from monitor.model.view import View
 from monitor.tui.drawing.rows import Row, bar, column, text_width, wrap
@@ -86,4 +87,5 @@ def _kernel(row: Kernel, room: int) -> Row:
 
 
 def _name(row: Kernel) -> str:
-    return f"{row.name}  {row.shapes}" if row.shapes else row.name
+    name = label_of(row.name)
+    return f"{name}  {row.shapes}" if row.shapes else name

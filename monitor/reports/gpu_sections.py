@@ -153,8 +153,14 @@ def _allocator(report: Report) -> Iterable[str]:
     if None not in sizes:
         allocated, reserved, most_allocated, most_reserved, total = map(size, sizes)
         yield (
-            f"torch, of {total}: {allocated} allocated and {reserved} reserved; at most {most_allocated} and "
+            f"torch, of {total}: {allocated} allocated and {reserved} reserved; peak {most_allocated} and "
             f"{most_reserved} (fullest device)"
+        )
+    owners = report.device.memory if report.device is not None else None
+    if owners is not None and owners.others is not None:
+        yield (
+            f"    at the peak: weights {size(owners.weights)}, gradients {size(owners.gradients)}, optimizer"
+            f" {size(owners.optimizer)}, activations and others {size(owners.others)}; cached {size(owners.cached)}"
         )
 
 

@@ -311,3 +311,16 @@ def test_a_run_without_a_device_is_left_alone() -> None:
         story.step(**{name: seconds for name, seconds in COPYING.items() if name != "other"})
     found = bounded(story)
     assert found is not None and (found.lost_fraction, found.evidence) == (0.6, [])
+
+
+def test_memory_at_the_peak_is_by_owner() -> None:
+    memory = {"total": 80 * 2**30, "allocated": 2**30, "reserved": 4 * 2**30}
+    memory |= {"peak_allocated": 3 * 2**30, "peak_reserved": 5 * 2**30}
+    held = {"weights": 2**29, "gradients": 2**28, "optimizer": 2**30}
+    story = hf_trainer().tell(Facts, facts={"torch": {"gpu_memory": memory}})
+    unknown = report_of(story).device
+    assert unknown is not None and unknown.memory is not None
+    assert (unknown.memory.others, unknown.memory.cached) == (None, 2 * 2**30)
+    told = report_of(story.tell(Facts, facts={"held": held})).device
+    assert told is not None and told.memory is not None
+    assert told.memory.others == 3 * 2**30 - sum(held.values())

@@ -31,7 +31,7 @@ class PythonTools:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """The allocator's figures of the device on which most is reserved. Sizes are rounded up, counts down."""
+    """The allocator's figures of the device on which most is reserved, bytes. Counts are rounded down."""
 
     total: Optional[int] = None  # of the device
     allocated: Optional[int] = None  # in tensors
@@ -211,6 +211,15 @@ class Optimizer:
     device: Optional[str] = None  # of its first parameter: cpu | cuda ...
     fused: Union[bool, str, None] = sent_as("fused", null=TORCH_DECIDES)
     foreach: Union[bool, str, None] = sent_as("foreach", null=TORCH_DECIDES)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of GPU memory that one process holds from step to step, as far as its optimizers show."""
+
+    weights: Optional[int] = None
+    gradients: Optional[int] = None  # while they are kept
+    optimizer: Optional[int] = None  # its state
 
 
 @dataclass(frozen=True)
@@ -510,6 +519,7 @@ class RunFacts:
 
     model: TrainedModel = TrainedModel()
     optimizer: Optimizer = Optimizer()
+    held: Held = Held()
     model_copy: ModelCopy = ModelCopy()
     generator_weights: GeneratorWeights = GeneratorWeights()
 

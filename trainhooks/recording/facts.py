@@ -66,8 +66,8 @@ def _graph_captures() -> Optional[int]:
 def _gpu_memory(torch: Any) -> Dict[str, int]:
     """Return the allocator's figures, in bytes, of the device on which most is reserved.
 
-    Peaks in steps of 1% of the device's memory, current figures in steps of 2%, counts as powers of two, so that they
-    seldom change. While a CUDA graph is captured the last figures are returned.
+    They are as they were when one had last changed by much: a peak by 2%, a current one by 2% of the device's memory,
+    a count to another power of two. While a CUDA graph is captured the last figures are returned.
     """
     global _gpu_memory_figures
     if cuda.captures:
@@ -80,23 +80,29 @@ def _gpu_memory(torch: Any) -> Dict[str, int]:
         return {}
     stats, index = max(devices, key=lambda row: row[0]["reserved_bytes"]["all"]["peak"])
     total = int(torch.cuda.get_device_properties(index).total_memory)
-    grain = max(1, total // 100)
     allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-    _gpu_memory_figures = {
+    new = {
         "total": total,
-        "allocated": _rounded_up(int(allocated["current"]), 2 * grain),
-        "reserved": _rounded_up(int(reserved["current"]), 2 * grain),
-        "peak_allocated": _rounded_up(int(allocated["peak"]), grain),
-        "peak_reserved": _rounded_up(int(reserved["peak"]), grain),
+        "allocated": int(allocated["current"]),
+        "reserved": int(reserved["current"]),
+        "peak_allocated": int(allocated["peak"]),
+        "peak_reserved": int(reserved["peak"]),
         "retries": _power_of_two(int(stats["num_alloc_retries"])),
         "ooms": _power_of_two(int(stats["num_ooms"])),
     }
+    if any(_has_changed(name, size, total) for name, size in new.items()):
+        _gpu_memory_figures = new
     return _gpu_memory_figures
 
 
-def _rounded_up(size: int, grain: int) -> int:
-    """Return the least multiple of `grain` that is not below `size`."""
-    return -(-size // grain) * grain
+MEMORY_GRAIN = 0.02
+
+
+def _has_changed(name: str, size: int, total: int) -> bool:
+    before = _gpu_memory_figures.get(name)
+    if before is None or name in ("total", "retries", "ooms"):
+        return before != size
+    return abs(size - before) > MEMORY_GRAIN * (before if name.startswith("peak") else total)
 
 
 def _power_of_two(count: int) -> int:

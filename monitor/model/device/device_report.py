@@ -50,6 +50,17 @@ class LossRow:
 
 
 @dataclass(slots=True)
+class MemoryOwners:
+    """Bytes of GPU memory of one process at its peak, by what holds them; None: unknown."""
+
+    weights: int | None = None
+    gradients: int | None = None
+    optimizer: int | None = None
+    others: int | None = None  # activations, inputs, workspaces: the rest of what was allocated
+    cached: int | None = None  # reserved by torch's allocator, and in no tensor
+
+
+@dataclass(slots=True)
 class Device:
     """How the run uses its GPUs, by the device's own clock and the driver. Shares are of the time in steps.
 
@@ -84,4 +95,5 @@ class Device:
     matrix_product: None = None  # nothing measures it any more; a key of `report --json` stays
     estimate: None = None  # likewise: no step is delayed any more
     trace: TraceReport | None = None  # None: no step was traced
+    memory: MemoryOwners | None = None  # None: the allocator's figures are not known
     delays: None = None  # likewise

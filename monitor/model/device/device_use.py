@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from monitor.model.device.account_table import busy_range
 from monitor.model.device.device_account import WAITING_FOR_DATA, device_account, traced_account, with_untimed
-from monitor.model.device.device_report import AccountRow, Device
+from monitor.model.device.device_report import AccountRow, Device, MemoryOwners
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import trace_report
 from monitor.model.report import PhaseRow
 from monitor.model.state import RunState, used_gpus
 from monitor.step_blocks import OTHER
+from trainhooks.protocol.facts import RunFacts
 
 READING_SECONDS = 1.0  # covered by a reading, which comes at their end
 MIN_STOP_SECONDS = 0.25  # readings around an evaluation or checkpoint this long do not count for the steps
@@ -81,7 +82,19 @@ def device_use(state: RunState) -> Device | None:
     device.account = rows
     if trace is not None and device.trace is not None and _measured_busy(device):
         device.account = traced_account(trace, device.trace, rows)
+    device.memory = _memory_owners(state.facts)
     return device
+
+
+def _memory_owners(facts: RunFacts) -> MemoryOwners | None:
+    """Return what holds the GPU's memory at the peak: what is kept from step to step, and the rest."""
+    peak, reserved, held = facts.torch.gpu_memory.peak_allocated, facts.torch.gpu_memory.peak_reserved, facts.held
+    if peak is None or reserved is None:
+        return None
+    kept = (held.weights, held.gradients, held.optimizer)
+    known = [size for size in kept if size is not None]
+    others = max(0, peak - sum(known)) if len(known) == len(kept) else None
+    return MemoryOwners(*kept, others=others, cached=max(0, reserved - peak))
 
 
 def _set_readings(device: Device, state: RunState) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from threading import get_ident
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from trainhooks import session
 from trainhooks.auto.instrumentation import call_safely, put_facts
@@ -41,12 +41,16 @@ class _Known:
         model: the first optimizer's model, until it is recorded.
         is_model_recorded: whether an adapter has recorded the model.
         optimizer_size: parameters of the recorded optimizer (the largest so far); None if none is recorded.
+        storages: GPU memory of weights, of those that are trained, and of optimizers' states.
     """
 
     autocast: Optional[str] = None
     model: Optional["weakref.ReferenceType[Any]"] = None
     is_model_recorded = False
     optimizer_size: Optional[int] = None
+
+    def __init__(self) -> None:
+        self.storages: Dict[str, Dict[int, int]] = {"weights": {}, "trained": {}, "state": {}}  # address: bytes
 
 
 known = _Known()
@@ -210,6 +214,29 @@ def optimizer_facts(optimizer: Any) -> Dict[str, Any]:
     }
     first = optimizer.param_groups[0] if optimizer.param_groups else {}
     return {**facts, **{name: first[name] for name in ("fused", "foreach") if name in first}}
+
+
+def optimizer_remembers(optimizer: Any) -> None:
+    """Record the bytes of GPU memory that weights, gradients and optimizers hold, once an optimizer has its state."""
+    call_safely(_add_memory, optimizer)
+
+
+def _add_memory(optimizer: Any) -> None:
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    module = trained_model()
+    weights = [*trained, *(module.parameters() if module is not None else ())]
+    state = [value for known_of in optimizer.state.values() for value in known_of.values() if hasattr(value, "is_cuda")]
+    known.storages["weights"].update(_storages(weights))
+    known.storages["state"].update(_storages(state))
+    known.storages["trained"].update(_storages(trained))  # a gradient is as large as what it is of
+    held = {name: sum(sizes.values()) for name, sizes in known.storages.items()}
+    put_facts(held={"weights": held["weights"], "gradients": held["trained"], "optimizer": held["state"]})
+
+
+def _storages(tensors: Iterable[Any]) -> Dict[int, int]:
+    """Return address and bytes of what tensors on a GPU lie in: several may share it, or hold a part of a whole."""
+    stores = [tensor.untyped_storage() for tensor in tensors if tensor.is_cuda]
+    return {store.data_ptr(): store.nbytes() for store in stores}
 
 
 def watch_autocast(module: Any) -> None:

@@ -26,7 +26,9 @@ class Optimizers:
         only_on_cpu: the same if its parameters are on the CPU; else None.
     """
 
-    __slots__ = ("_awaited", "_captured", "_missed", "_on_gpu", "_version", "none_stepped", "only", "only_on_cpu")
+    __slots__ = (
+        "_awaited", "_captured", "_missed", "_on_gpu", "_unsized", "_version", "none_stepped", "only", "only_on_cpu",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.none_stepped = True
@@ -35,6 +37,7 @@ class Optimizers:
         self._awaited: Dict[int, Any] = {}  # by id
         self._missed: Dict[int, int] = {}  # whole steps without its step
         self._on_gpu: Dict[int, bool] = {}
+        self._unsized: Set[int] = set()  # on a GPU, and the size of its state is not known
         self._version = 0  # sum over the parameters
         self._captured = False
 
@@ -60,6 +63,9 @@ class Optimizers:
         """Record a step. Return whether the parameters are on a GPU. `optimizer` may be None if it is replayed."""
         try:
             on_gpu = self._on_gpu[key]
+            if key in self._unsized and optimizer is not None:  # its state came with its first step
+                self._unsized.discard(key)
+                program_facts.optimizer_remembers(optimizer)
         except KeyError:
             if optimizer is None:  # it is gone; a step is replayed up to its end only if a GPU may be working on it
                 return True
@@ -70,6 +76,8 @@ class Optimizers:
                 if type(device) is int:
                     session.device.place.works_on(device)
             program_facts.optimizer_steps(optimizer)
+            if on_gpu:
+                self._unsized.add(key)
         if key not in self._awaited and optimizer is not None:
             self.add(optimizer)
         self.none_stepped = False

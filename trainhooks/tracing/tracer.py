@@ -38,6 +38,8 @@ MAX_DETACH_NS = 100_000_000  # after the end of a trace, until the device can be
 POLL_SECONDS = 0.002
 MAX_VOID = 3  # traces without a whole step, after which there are no more
 SPACING_NS = 1_800 * NANOSECOND  # between two traces, once there are two
+PACE_NS = 30 * NANOSECOND  # over which the pace is known
+MIN_PACE_CHANGE = 1.5  # times as fast or as slow as when it was traced: then the next trace is due sooner
 MIN_SPACING_NS = NANOSECOND  # between the first and the second, and between two tries
 MAX_SHARE = 0.001  # of the time: what all traces but the first may cost
 
@@ -120,6 +122,8 @@ class Tracer:
         self._spent = 0  # by all traces but the first
         self._has_ended = False
         self._void = 0  # traces without a whole step
+        self._window = 0, 0  # since when the pace is measured, and the steps by then
+        self._pace = self._traced_pace = 0.0  # steps a nanosecond: now, and after the last trace; 0: not known
         self._steps_next = 1
         self._step_pause = 0
         self._step_events = 0
@@ -148,7 +152,8 @@ class Tracer:
             self._first = now
         if self._has_ended or self.wanted or self.finished is not None or "torch" not in sys.modules:
             return False
-        if steps < FIRST_STEP or not self._can_afford(now, now - self._first):
+        has_changed = self._has_changed(now, steps)
+        if steps < FIRST_STEP or not self._can_afford(now, now - self._first, has_changed):
             return False
         why = self._forbidden or profiler.why_never(on_cuda) or next(iter(profiler.doubts(on_cuda)), None)
         if why is not None:
@@ -161,9 +166,21 @@ class Tracer:
             return True
         return False
 
-    def _can_afford(self, now: int, elapsed: int) -> bool:
+    def _has_changed(self, now: int, steps: int) -> bool:
+        """Return whether the program goes much faster or slower than when it was traced last."""
+        began, before = self._window
+        if not began or steps < before:
+            self._window = now, steps
+        elif now - began >= PACE_NS:
+            self._window = now, steps
+            self._pace = (steps - before) / (now - began)
+            self._traced_pace = self._traced_pace or self._pace
+        pace, traced = self._pace, self._traced_pace
+        return bool(pace and traced) and not 1 / MIN_PACE_CHANGE < pace / traced < MIN_PACE_CHANGE
+
+    def _can_afford(self, now: int, elapsed: int, has_changed: bool) -> bool:
         """Return whether the last trace or try is long enough ago for what the next one costs."""
-        spacing = SPACING_NS if self._traces > 1 else MIN_SPACING_NS
+        spacing = MIN_SPACING_NS if self._traces < 2 else PACE_NS if has_changed else SPACING_NS
         expected = self._spent + self._steps_next * self._step_pause
         return now - self._last_try >= spacing and (not self._traces or expected <= MAX_SHARE * elapsed)
 
@@ -234,6 +251,7 @@ class Tracer:
                 self.turn_off(VOID)
             return
         self._traces += 1
+        self._pace = self._traced_pace = 0.0  # of the time from here on
         self._step_events = max(1, events // steps)
         self._step_pause = trace.pause // steps
         self._steps_next = min(STEPS, MAX_EVENTS * steps // max(1, events), MAX_PAUSE_NS // max(1, self._step_pause))

@@ -140,8 +140,9 @@ class TraceEvents:
     def mark(self, events: List[StepEvent]) -> None:
         """Mark the steps among the events that a trace disturbed, and learn from others how long a trace will be."""
         for event in events:
-            if type(event) is dict and event["kind"] == "facts" and "ops" in event["facts"]:
-                self._tracer.launches = event["facts"]["ops"].get("launches")
+            operations = event.get("facts", {}).get("ops") if type(event) is dict else None
+            if type(operations) is dict and type(operations.get("launches")) is int:
+                self._tracer.launches = operations["launches"]
         begin, end = self._tracer.window
         if self._batches is None or not begin:
             return

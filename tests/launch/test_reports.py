@@ -75,7 +75,7 @@ def test_the_text_tells_all() -> None:
         "throttled: sw power cap for 1 min 30 s",
         "1 GPU-2: no driver readings",
         "no NVIDIA driver",
-        "warning: One step is slow (at most 5.0% of the elapsed time) [slow-steps]",
+        "warning: One step is slow (about 5.0% of the elapsed time) [slow-steps]",
         "dropped before the journal: 3 events",
         "missing or unreadable in the journals: 1 line",
     ):
@@ -121,7 +121,7 @@ def test_what_torch_holds_of_a_gpus_memory_is_beside_what_the_driver_says() -> N
     report = rich_report()
     held = {"total": 80, "allocated": 20, "reserved": 24, "peak_allocated": 50, "peak_reserved": 60}
     report.run.facts = run_facts.read({"torch": {"gpu_memory": {name: gib * 2**30 for name, gib in held.items()}}})
-    line = "torch, of 80.0 GiB: 20.0 GiB allocated and 24.0 GiB reserved; at most 50.0 GiB and 60.0 GiB"
+    line = "torch, of 80.0 GiB: 20.0 GiB allocated and 24.0 GiB reserved; peak 50.0 GiB and 60.0 GiB"
     assert line in text(report)
     for odd in ({}, {"allocated": 1}, {**held, "total": "80"}, {**held, "reserved": -1}, 5):
         report.run.facts = run_facts.read({"torch": {"gpu_memory": odd}})

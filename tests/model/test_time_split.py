@@ -196,10 +196,8 @@ def test_what_follows_the_last_step_makes_no_step_faster() -> None:
     told.events.pop()
     report = report_of(told.span("eval", 12.0).bye())
     total = report.wall.total or 0.0
-    projected = without_finding(
-        report,
-        Finding(code="eval-heavy", severity="warning", title="", lost_fraction=12 / total, once_fraction=12 / total),
-    )
+    found = Finding(code="eval-heavy", severity="warning", title="", lost_fraction=12 / total, once_fraction=12 / total)
+    projected = without_finding(report, found, found.lost_fraction)
     assert projected is not None
     assert (projected.faster, projected.saved_seconds) == (1.0, pytest.approx(12.0))
 

@@ -17,6 +17,7 @@ import pytest
 from monitor.reports import perfetto
 from monitor.reports.perfetto import Unreadable
 from trainhooks.device import cuda
+from trainhooks.device.cuda import DevicePlace
 from trainhooks.device.device_sampling import NO_MEMORY
 from trainhooks.lane_entries import Lane
 from trainhooks.protocol.events import Trace
@@ -62,7 +63,7 @@ def asked(steps: int = 3, anyway: bool = False, of: Tracer | None = None) -> Tra
     """A tracer that was asked for a trace, at the boundary where it may begin."""
     asked_of, lane = of or Tracer(), Lane()
     asked_of.ask(lane, True, Asked(steps, anyway))
-    asked_of.at_boundary(lane)
+    asked_of.at_boundary(lane, DevicePlace())
     return asked_of
 
 
@@ -72,7 +73,7 @@ def test_a_trace_that_nothing_forbids_begins_and_ends_after_its_steps(device: De
     assert begun.ask(lane, True, Asked(3, False)) == 3
     for _ in range(4):
         assert begun.wanted and begun.finished is None
-        begun.at_boundary(lane)
+        begun.at_boundary(lane, DevicePlace())
     assert begun.finished is not None and begun.finished.asked and begun.refusal is None and not begun.wanted
 
 
@@ -116,7 +117,7 @@ def test_one_that_nobody_waits_for_does_not_begin(device: Device) -> None:
     lane, left = Lane(), Tracer()
     left.ask(lane, True, Asked(3, False))
     left.cancel()
-    left.at_boundary(lane)
+    left.at_boundary(lane, DevicePlace())
     assert (left.refusal, left.has_begun) == (CANCELLED, False)
 
 
@@ -140,7 +141,7 @@ def test_traces_that_ended_by_themselves_can_still_be_asked_for(device: Device) 
 
 def test_a_program_that_records_much_gets_fewer_steps(device: Device) -> None:
     busy = asked(steps=1)
-    busy.at_boundary(busy._lane)  # type: ignore[arg-type]
+    busy.at_boundary(busy._lane, DevicePlace())  # type: ignore[arg-type]
     assert busy.finished is not None
     busy.learn(busy.finished, 1, tracer.MAX_ASKED_EVENTS // 4)
     busy.finished = None

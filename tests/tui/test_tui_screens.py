@@ -8,7 +8,7 @@ from by_hand import BIG, press, text
 
 from monitor import run_facts
 from monitor.keymap import SCREEN_ACTIONS, SCREENS
-from monitor.model.report import Outcome
+from monitor.model.report import Gain, Outcome
 from monitor.model.steps.series import Curve
 from monitor.tui.actions import ACTIONS
 from monitor.tui.drawing.curve_columns import grid, logarithms, smoothed
@@ -114,9 +114,9 @@ async def test_the_palette_finds_and_runs(app_on, screen_text) -> None:
 
 
 def test_the_gain_is_told_as_a_factor() -> None:
-    assert header.gain_text(0.38) == "at most 1.61x"
-    assert header.gain_text(0.02) == "at most 1.02x"
-    assert header.gain_text(None) == header.gain_text(0.0) == header.gain_text(1.0) == ""
+    assert header.gain_text(Gain(1.2, 1.61, 1.8)) == "about 1.61x"
+    assert header.gain_text(Gain(None, None, 1.8)) == ""
+    assert header.gain_text(None) == header.gain_text(Gain(1.0, 1.0, 1.0)) == ""
 
 
 def test_the_open_step_fills_up_by_phase(options: ViewOptions) -> None:

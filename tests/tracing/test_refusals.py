@@ -17,7 +17,6 @@ import pytest
 from monitor.reports import perfetto
 from monitor.reports.perfetto import Unreadable
 from trainhooks.device import cuda
-from trainhooks.device.cuda import DevicePlace
 from trainhooks.device.device_sampling import NO_MEMORY
 from trainhooks.lane_entries import Lane
 from trainhooks.protocol.events import Trace
@@ -27,6 +26,9 @@ from trainhooks.recording import traced_file
 from trainhooks.tracing import profiler, tracer
 from trainhooks.tracing.profiler import OLD_CUDA, OTHER, PRINTS, STAYS, Recorded, Session
 from trainhooks.tracing.tracer import CANCELLED, CAPTURING, COMPILING, FORKED, GRAPHS, OFF, PROGRAM, Asked, Tracer
+
+
+HERE: Any = types.SimpleNamespace(stream=lambda torch_cuda: types.SimpleNamespace(device=0))
 
 
 class Device:
@@ -42,9 +44,9 @@ class Device:
         patch.setitem(sys.modules, "torch", types.SimpleNamespace(_C=core, version=self.version))
         patch.setattr(cuda, "captured", False)
         patch.setattr(cuda, "is_quiet", lambda: not self.capturing)
-        patch.setattr(cuda, "free_memory", lambda: self.free)
+        patch.setattr(cuda, "free_memory", lambda device: self.free)
         patch.setattr(cuda, "compiling_check", lambda: lambda: self.compiling)
-        patch.setattr(cuda, "make_event", lambda: types.SimpleNamespace(record=lambda: None, query=lambda: True))
+        patch.setattr(cuda, "make_event", lambda: types.SimpleNamespace(record=lambda stream: None, query=lambda: True))
         patch.setattr(profiler, "is_in_use", lambda: self.in_use)
         ended = types.SimpleNamespace(_C=types.SimpleNamespace(_autograd=types.SimpleNamespace(_disable_profiler=list)))
         patch.setattr(profiler, "begin", lambda on_cuda: Session(ended, 0))
@@ -63,7 +65,7 @@ def asked(steps: int = 3, anyway: bool = False, of: Tracer | None = None) -> Tra
     """A tracer that was asked for a trace, at the boundary where it may begin."""
     asked_of, lane = of or Tracer(), Lane()
     asked_of.ask(lane, True, Asked(steps, anyway))
-    asked_of.at_boundary(lane, DevicePlace())
+    asked_of.at_boundary(lane, HERE)
     return asked_of
 
 
@@ -73,8 +75,8 @@ def test_a_trace_that_nothing_forbids_begins_and_ends_after_its_steps(device: De
     assert begun.ask(lane, True, Asked(3, False)) == 3
     for _ in range(4):
         assert begun.wanted and begun.finished is None
-        begun.at_boundary(lane, DevicePlace())
-    assert begun.finished is not None and begun.finished.asked and begun.refusal is None and not begun.wanted
+        begun.at_boundary(lane, HERE)
+    assert begun.finished is not None and begun.finished.by_request and begun.refusal is None and not begun.wanted
 
 
 @pytest.mark.parametrize(("name", "value", "why"), [("TRAINMON_TRACE", "0", OFF), ("KINETO_USE_DAEMON", "1", OTHER)])
@@ -117,7 +119,7 @@ def test_one_that_nobody_waits_for_does_not_begin(device: Device) -> None:
     lane, left = Lane(), Tracer()
     left.ask(lane, True, Asked(3, False))
     left.cancel()
-    left.at_boundary(lane, DevicePlace())
+    left.at_boundary(lane, HERE)
     assert (left.refusal, left.has_begun) == (CANCELLED, False)
 
 
@@ -141,7 +143,7 @@ def test_traces_that_ended_by_themselves_can_still_be_asked_for(device: Device) 
 
 def test_a_program_that_records_much_gets_fewer_steps(device: Device) -> None:
     busy = asked(steps=1)
-    busy.at_boundary(busy._lane, DevicePlace())  # type: ignore[arg-type]
+    busy.at_boundary(busy._lane, HERE)  # type: ignore[arg-type]
     assert busy.finished is not None
     busy.learn(busy.finished, 1, tracer.MAX_ASKED_EVENTS // 4)
     busy.finished = None
@@ -152,7 +154,7 @@ def test_a_program_that_records_much_gets_fewer_steps(device: Device) -> None:
 
 
 def finished() -> tracer.Finished:
-    return tracer.Finished(Session(None, 0), None, False, 1_000, 9_000, 9_100, 0)
+    return tracer.Finished(Session(None, 0), None, False, 1_000, 1_000, False, 9_000, 9_100, 0)
 
 
 def recorded(count: int, name: str = "aten::mm") -> list[Recorded]:

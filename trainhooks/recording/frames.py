@@ -198,7 +198,8 @@ class Sampler:
         """Count the thread's innermost user frame under `phase`, and return it."""
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        place = self.place_of(_positions(sys._current_frames().get(thread))) if self.wanted else None
+        stack = _stack(_positions(sys._current_frames().get(thread))) if self.wanted else None
+        place = None if stack is None else self._placed(stack)
         if place is None:
             return None
         key = (phase, place)
@@ -211,7 +212,9 @@ class Sampler:
 
     def place_of(self, positions: Iterable[Position]) -> Optional[Place]:
         """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
-        stack = _stack(positions)
+        return self._placed(_stack(positions))
+
+    def _placed(self, stack: _Stack) -> Optional[Place]:
         return _place(stack, self._activity(stack) or "")
 
     def phase_ended(self, phase: str, t: float) -> None:

@@ -48,7 +48,8 @@ def rich_report() -> Report:
         host=HostRow(cores=8, cpu=50.0, load1=1.5, memory_used=2**30, memory_total=2**34, note="no NVIDIA driver"),
         ranks=[RankRow(0, 1.0, 0.1, 90), RankRow(1, 1.2, None, 90)],
         findings=[Finding(code="slow-steps", severity="warning", title="One step is slow",
-                          evidence=["step 7 took 9 s"], advice="look at it", lost_fraction=0.05, likely_fraction=0.05, steps=[7])],
+                          evidence=["step 7 took 9 s"], advice="look at it", lost_fraction=0.05,
+                          likely_fraction=0.05, steps=[7])],
         alerts=[],
         dropped=Dropped(3, 1),
     )  # fmt: skip

@@ -27,7 +27,6 @@ from trainhooks.tracing import profiler, tracer
 from trainhooks.tracing.profiler import OLD_CUDA, OTHER, PRINTS, STAYS, Recorded, Session
 from trainhooks.tracing.tracer import CANCELLED, CAPTURING, COMPILING, FORKED, GRAPHS, OFF, PROGRAM, Asked, Tracer
 
-
 HERE: Any = types.SimpleNamespace(stream=lambda torch_cuda: types.SimpleNamespace(device=0))
 
 

@@ -33,8 +33,8 @@ _FUSED = (
 )
 # What the profiler calls them, of what is bound by memory.
 _NAMES = {
-    "_softmax": "void softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 11, true, false>(int)",
-    "_softmax_backward_data": "void softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 11, true, false>(int)",
+    "_softmax": "void softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 11, false, false>(int)",
+    "_softmax_backward_data": "void softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 11, false, false>(int)",
     "sum": "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, float, unsigned int> >(int)",
     "native_layer_norm": "void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float, false>(int)",
 }

@@ -27,13 +27,13 @@ BREATH = 500  # steps after which a script lets the background thread catch up: 
 KERNELS: dict[str, tuple[str, ...]] = {
     "forward": (
         "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT",
-        "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 11, true, false>(int)",
+        "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 11, false, false>(int)",
         "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel_generic<c10::BFloat16, int>(int)",
         "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(int)>(int)",
     ),
     "backward": (
         "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
-        "void (anonymous namespace)::softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 10, true, false>(int)",
+        "void (anonymous namespace)::softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)",
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16, float, unsigned int> >(int)",
         "nvjet_sm90_tst_128x128_64x6_2x2_h_bz_splitK_NTT",
     ),

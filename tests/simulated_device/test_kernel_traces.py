@@ -489,6 +489,8 @@ def test_the_first_is_of_one_step_and_the_others_within_a_thousandth_of_the_time
     found = run(
         play,
         """
+from trainhooks.tracing import tracer
+tracer.MIN_PACE_CHANGE = 1e12  # steps in between are not played: their pace is none
 def body(i):
     work('forward', 10, 0.001, host=0.28)
     device.synchronize()

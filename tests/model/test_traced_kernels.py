@@ -91,6 +91,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
     "elementwise-heavy": [
         lambda: traced((MULTIPLY, "backward", 0.25)),
         lambda: traced((FUSED, "backward", 0.8)),
+        lambda: traced((FUSED, "backward", 0.7), (MULTIPLY, "forward", 0.1)),
         lambda: traced((MULTIPLY, "backward", 0.9), busy=0.2, reading={**AT_WORK, "sm_active": 15.0}),
     ],
     "loss-heavy": [

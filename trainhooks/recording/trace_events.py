@@ -139,7 +139,7 @@ class TraceEvents:
 
     def mark(self, events: List[StepEvent]) -> None:
         """Mark the steps among the events that a trace disturbed, and learn from others how long a trace will be."""
-        for event in events:
+        for event in events if self._tracer.launches is None else ():
             operations = event.get("facts", {}).get("ops") if type(event) is dict else None
             if type(operations) is dict and type(operations.get("launches")) is int:
                 self._tracer.launches = operations["launches"]

@@ -57,10 +57,8 @@ def slow_kernel(evidence: Evidence) -> Finding | None:
     part, advice, reason = traced.step_share(evidence, trace, kind), SLOW[kind], "these kernels use no tensor cores"
     if part < MIN_SHARE:
         kind = _near_neither_peak(evidence, trace)
-        part, advice = (
-            traced.step_share(evidence, trace, kind) if kind else 0.0,
-            "Look for another implementation, or compile it.",
-        )
+        part = traced.step_share(evidence, trace, kind) if kind else 0.0
+        advice = "Look for another implementation, or compile it."
         reason = "the driver reports tensor cores and memory hardly used"
     if part < MIN_SHARE:
         return None
@@ -132,9 +130,9 @@ def elementwise_heavy(evidence: Evidence) -> Finding | None:
     if trace is None:
         return None
     kernels = [row for row in traced.kernels(evidence, ELEMENTWISE, CASTS, COPY_ON) if "compiled" not in row.kind]
-    part = traced.step_share(evidence, trace, ELEMENTWISE, CASTS, COPY_ON)
-    is_most = sum(row.share for row in kernels) >= MIN_LOUD_PASSES
-    if part < MIN_PASSES or not kernels:
+    ran = sum(row.share for row in kernels)  # of the time in which kernels run
+    part = ran * traced.step_share(evidence, trace)
+    if part < MIN_PASSES:
         return None
     lines = [*traced.kernel_lines(kernels), *_formats(kernels)]
     where = traced.main_phase(kernels)
@@ -150,7 +148,7 @@ def elementwise_heavy(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="elementwise-heavy",
-        severity="warning" if is_most and part >= MIN_LOUD_SHARE else "info",
+        severity="warning" if ran >= MIN_LOUD_PASSES and part >= MIN_LOUD_SHARE else "info",
         title=f"Elementwise kernels{where} take {share(part)} of the step: each is a pass over memory",
         evidence=[
             *lines,

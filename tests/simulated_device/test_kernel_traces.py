@@ -21,7 +21,6 @@ from tests.simulated_device.kineto import Session
 from tests.simulated_device.plays import TRACING, Plays
 from tests.simulated_device.workloads import WORKLOADS
 from trainhooks.device import device_lane
-from trainhooks.device.device_sampling import NO_MEMORY
 from trainhooks.tracing import profiler, tracer
 from trainhooks.tracing.trace_reading import kernel_name
 
@@ -387,7 +386,7 @@ REFUSED = {
     "without TEARDOWN_CUPTI": ("", {"TEARDOWN_CUPTI": "0"}, profiler.STAYS),
     "a runtime older than 12.6": ("sys.modules['torch'].version.cuda = '12.4'", {}, profiler.OLD_CUDA),
     "a torch without a profiler": ("del sys.modules['torch']._C._autograd._prepare_profiler", {}, profiler.MISSING),
-    "little free memory": ("cuda.mem_get_info = lambda *_: (7 * 2**30, 80 * 2**30)", {}, NO_MEMORY),
+    "little free memory": ("cuda.mem_get_info = lambda *_: (7 * 2**30, 80 * 2**30)", {}, tracer.NO_MEMORY),
     "another rank": ("", {"RANK": "1", "WORLD_SIZE": "2"}, tracer.OTHER_RANK),
     "without the GPU's clock": ("", {"TRAINMON_GPU_CLOCK": "0"}, device_lane.OFF),
     "by setting": ("", {"TRAINMON_TRACE": "0"}, tracer.OFF),

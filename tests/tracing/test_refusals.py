@@ -17,7 +17,6 @@ import pytest
 from monitor.reports import perfetto
 from monitor.reports.perfetto import Unreadable
 from trainhooks.device import cuda
-from trainhooks.device.device_sampling import NO_MEMORY
 from trainhooks.lane_entries import Lane
 from trainhooks.protocol.events import Trace
 from trainhooks.protocol.limits import MAX_NAME
@@ -25,7 +24,18 @@ from trainhooks.protocol.traced_events import events_path
 from trainhooks.recording import traced_file
 from trainhooks.tracing import profiler, tracer
 from trainhooks.tracing.profiler import OLD_CUDA, OTHER, PRINTS, STAYS, Recorded, Session
-from trainhooks.tracing.tracer import CANCELLED, CAPTURING, COMPILING, FORKED, GRAPHS, OFF, PROGRAM, Asked, Tracer
+from trainhooks.tracing.tracer import (
+    CANCELLED,
+    CAPTURING,
+    COMPILING,
+    FORKED,
+    GRAPHS,
+    NO_MEMORY,
+    OFF,
+    PROGRAM,
+    Asked,
+    Tracer,
+)
 
 HERE: Any = types.SimpleNamespace(stream=lambda torch_cuda: types.SimpleNamespace(device=0))
 

@@ -121,8 +121,3 @@ class Sampling:
         """Return a random number from 0 to `most` - 1."""
         self._random = (self._random * 6364136223846793005 + 1442695040888963407) & _MASK
         return (self._random >> 33) % most
-
-
-# Of the device's memory: with less free, no step is traced.
-MIN_FREE_MEMORY_SHARE = 0.1
-NO_MEMORY = "not now: less than 10% of the device's memory is free"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-VARIABLE = "TRAINMON_TRACE"  # 0: neither traces nor delays of the device
+VARIABLE = "TRAINMON_TRACE"  # 0: no traces
 
 
 def is_wanted() -> bool:
-    """Return whether a few steps may be measured at a cost to the training: by traces, or by delays of the device."""
+    """Return whether a few steps may be traced, at a cost to the training."""
     return os.environ.get(VARIABLE, "1").lower() not in ("0", "false", "no", "off")

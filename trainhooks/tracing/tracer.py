@@ -14,7 +14,6 @@ from threading import get_ident
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
-from trainhooks.device.device_sampling import MIN_FREE_MEMORY_SHARE, NO_MEMORY
 from trainhooks.lane_entries import NANOSECOND, Lane, host_clock
 from trainhooks.signal_errors import pass_on
 from trainhooks.tracing import is_wanted, profiler
@@ -36,6 +35,7 @@ FOREVER = 1 << 62  # the end of a trace that has not ended
 MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace in another thread to end
 MAX_DETACH_NS = 100_000_000  # after the end of a trace, until the device can be traced by somebody else
 POLL_SECONDS = 0.002
+MIN_FREE_MEMORY_SHARE = 0.1  # of the device's memory: with less free, no step is traced
 MAX_VOID = 3  # traces without a whole step, after which there are no more
 SPACING_NS = 1_800 * NANOSECOND  # between two traces, once there are two
 PACE_NS = 30 * NANOSECOND  # over which the pace is known
@@ -53,6 +53,7 @@ LONG = "not now: a step takes longer than 1 s"
 PROGRAM = "off: the program uses a profiler"
 GRAPHS = "off: the program captures CUDA graphs"
 CAPTURING = "not now: a CUDA graph is being captured"
+NO_MEMORY = "not now: less than 10% of the device's memory is free"
 NO_STREAM = "not now: the GPU of the model is not known"
 COMPILING = "not now: the program is being compiled"
 ENDED = "the thread of the steps has ended"

@@ -145,7 +145,8 @@ class Kineto:
     def _events(self, session: Session) -> Iterator[Event]:
         host, on_device = self._types
         for device in self._face.devices:
-            for number, call in enumerate(device.calls, 1 + 10**7 * device.index):
+            calls = list(device.calls)  # in one go: other threads go on calling
+            for number, call in enumerate(calls, 1 + 10**7 * device.index):
                 if session.began <= call.began:
                     yield Event(
                         call.name, call.began + self.wall, call.ended - call.began, host, 0, call.thread, number

@@ -215,6 +215,7 @@ MAX_IMPORT_WAIT = 2.0  # seconds; a file system that hangs must not hold the tra
 
 
 def _before_fork() -> None:
+    device.tracer.end()  # a child would go on recording, and never end it
     _importing.acquire(timeout=MAX_IMPORT_WAIT)
 
 

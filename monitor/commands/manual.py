@@ -17,7 +17,7 @@ EXITS = (
 VARIABLES = (
     ("TRAINMON_DIR", "where runs are stored instead of the user's state directory"),
     ("TRAINMON_GPU_CLOCK", "0: steps are not timed on the GPU"),
-    ("TRAINMON_TRACE", "0: no step is traced"),
+    ("TRAINMON_TRACE", "0: no step is traced; 1: also steps on a CPU, each whole"),
     ("TRAINMON_CONTROL", "0: no training can be asked for a trace"),
     ("TRAINMON_OPS", "0: no early forward pass is inspected"),
     ("TRAINMON_FRAMES", "0: no stack samples are taken"),

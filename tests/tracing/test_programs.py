@@ -28,8 +28,13 @@ FIRST = 10  # no step before it is traced
 
 
 def run(path: Path, before: str = "", after: str = "", env: dict[str, str] | None = None) -> Watched:
-    (path / "job.py").write_text(LOOP.replace("BEFORE", before).replace("AFTER", after or "pass"))
-    return watched(path / "state", *([str(path / "job.py")]), **({"env": env} if env else {}))
+    return run_script(path, LOOP.replace("BEFORE", before).replace("AFTER", after or "pass"), env)
+
+
+def run_script(path: Path, source: str, env: dict[str, str] | None = None) -> Watched:
+    """Run it with steps on a CPU traced by themselves."""
+    (path / "job.py").write_text(source)
+    return watched(path / "state", str(path / "job.py"), env={"TRAINMON_TRACE": "1", **(env or {})})
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +117,59 @@ def test_a_profiler_that_starts_later_has_its_own_session(tmp_path: Path) -> Non
     )
     told = run(tmp_path, after=later)
     assert told.out.splitlines()[:5] == ["2"] * 5 and told.err == ""
+
+
+def test_without_a_gpu_steps_are_traced_on_demand_alone(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(LOOP.replace("BEFORE", "").replace("AFTER", "pass"))
+    told = watched(tmp_path / "state", str(tmp_path / "job.py"))
+    assert not told.events("trace")
+    assert told.facts["tracing"] == "off: operators of a CPU are traced on demand, or with TRAINMON_TRACE=1"
+
+
+STEPS = """
+import os, sys, threading, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+seen = []
+def train():
+    for step in range(30):
+        time.sleep(0.05)
+        loss = model(torch.ones(1, 4)).sum()
+        INSIDE
+        optimizer.step()
+        optimizer.zero_grad()
+START
+print(sum(seen))
+"""
+
+
+def steps(path: Path, inside: str, start: str = "train()") -> Watched:
+    return run_script(path, STEPS.replace("INSIDE", inside).replace("START", start))
+
+
+@pytest.mark.parametrize("name", ["profiler.emit_itt", "profiler_legacy.profile"])
+def test_an_older_profiler_of_the_programs_starts_inside_a_traced_step(name: str, tmp_path: Path) -> None:
+    told = steps(tmp_path, f"with torch.autograd.{name}(): loss.backward()")
+    assert told.code == 0 and "Error" not in told.err, told.err
+
+
+FORK = """
+        loss.backward()
+        child = os.fork()
+        if child == 0:
+            os._exit(torch._C._autograd._profiler_enabled())
+        seen.append(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_child_forked_inside_a_traced_step_records_nothing(tmp_path: Path) -> None:
+    told = steps(tmp_path, FORK.strip())
+    assert (told.code, told.out) == (0, "0\n")
+
+
+def test_steps_beside_the_main_thread_are_not_traced(tmp_path: Path) -> None:
+    """torch's profiler would print there."""
+    told = steps(tmp_path, "loss.backward()", "t = threading.Thread(target=train); t.start(); t.join()")
+    assert not told.events("trace") and told.err == ""
+    assert told.facts["tracing"] == "off: the steps run beside the main thread, and torch's profiler would print"

@@ -14,10 +14,11 @@ import tokenize as tokenize  # linecache needs it: a thread that imports might h
 from _thread import allocate_lock, start_new_thread
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from trainhooks.device.cuda import started_cuda
 from trainhooks.protocol import rundir
 from trainhooks.protocol.calls import Frame, package_path
 from trainhooks.protocol.limits import MAX_NAME, clean
-from trainhooks.protocol.start_waits import INIT_GROUP, RANKS, is_helper, start_wait
+from trainhooks.protocol.start_waits import INIT_GROUP, RANKS, TO_GPU, is_helper, start_wait
 from trainhooks.recording.facts import rank_facts
 from trainhooks.recording.frames import LIBRARY, Position, Sampler, called_name
 
@@ -107,6 +108,8 @@ class _Watch:
         if not positions or is_helper(frames):
             return False
         known, place = start_wait(frames, called_name(positions[0]) or ""), self.sampler.place_of(positions)
+        if known is not None and known[0] == TO_GPU and not _starts_cuda(frames) and started_cuda() is None:
+            known = None  # another number format
         what, of = known or ("" if place is None else place.activity, "")
         found: Dict[str, Any] = {"what": what, "of": clean(of, MAX_NAME), **(group if what == RANKS else {})}
         is_same = found == {name: self._told.get(name) for name in found}
@@ -130,6 +133,10 @@ class _Watch:
         except OSError:  # a full disk, or a run that was removed
             return False
         return True
+
+
+def _starts_cuda(frames: List[Frame]) -> bool:
+    return any(function == "_lazy_init" for _, function in frames)
 
 
 def _walk(frame: Optional[Any]) -> Tuple[List[Frame], List[Position], Dict[str, int]]:

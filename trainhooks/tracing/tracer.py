@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 import time
-from threading import get_ident
+from threading import get_ident, main_thread
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
 from trainhooks.lane_entries import NANOSECOND, Lane, host_clock
 from trainhooks.signal_errors import pass_on
-from trainhooks.tracing import is_wanted, profiler
+from trainhooks.tracing import is_wanted, profiler, wants_operators
 from trainhooks.tracing.profiler import Session
 
 FIRST_STEP = 10  # before it, libraries load, caches fill and memory is allocated
@@ -46,6 +46,8 @@ MAX_SHARE = 0.001  # of the time: what all traces but the first may cost
 WAITING = "on: no step is traced yet"
 ON = "on"
 OFF = "off: by setting"
+OPERATORS = "off: operators of a CPU are traced on demand, or with TRAINMON_TRACE=1"
+OTHER_THREAD = "off: the steps run beside the main thread, and torch's profiler would print"
 FORKED = "off: in a forked process"
 NO_TORCH = "off: torch is not loaded"
 OTHER_RANK = "off: rank 0 alone is traced"
@@ -159,6 +161,8 @@ class Tracer:
         why = self._forbidden or profiler.why_never(on_cuda) or next(iter(profiler.doubts(on_cuda)), None)
         if why is not None:
             self.turn_off(why)
+        elif not on_cuda and not wants_operators():
+            self.turn_off(OPERATORS)
         elif (now - self._first) / steps > MAX_STEP_NS:
             self.status = LONG
         elif not self._traces and EVENT_NS * EVENTS_A_LAUNCH * (self.launches or 0) > MAX_PAUSE_NS and on_cuda:
@@ -306,6 +310,9 @@ class Tracer:
             self._forbid(PROGRAM)
         if self._forbidden is not None or (self._has_ended and asked is None):
             return self._forbidden or self.status
+        if get_ident() != main_thread().ident and not (asked is not None and asked.anyway):
+            self.turn_off(OTHER_THREAD)
+            return OTHER_THREAD
         if cuda.compiling_check()():
             return COMPILING
         if not self._on_cuda:

@@ -245,10 +245,16 @@ def _wrap_profilers(torch: Any) -> None:
 
         return init
 
-    for module, name in (("torch.autograd.profiler", "profile"), ("torch.profiler.profiler", "_KinetoProfile")):
+    for module, name, method in (
+        ("torch.autograd.profiler", "profile", "__init__"),
+        ("torch.profiler.profiler", "_KinetoProfile", "__init__"),
+        ("torch.autograd.profiler", "emit_itt", "__enter__"),
+        ("torch.autograd.profiler", "emit_nvtx", "__enter__"),
+        ("torch.autograd.profiler_legacy", "profile", "__enter__"),
+    ):
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None:
-            instrumentation.wrap(kind, "__init__", making)
+            instrumentation.wrap(kind, method, making)
 
 
 def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:

@@ -159,12 +159,13 @@ def test_a_forked_child_does_not_keep_it_open(train: Trainings) -> None:
         for i in th.steps(range(2)): written()
         child = os.fork()
         if not child:
-            sleep(600); os._exit(0)
+            open('forked', 'w').close(); sleep(600); os._exit(0)
         open('child', 'w').write(str(child))
         while True: sleep(1)
         """,
     )
     wait_for(lambda: (train.work / "child").exists() and (train.work / "child").read_text())
+    wait_for(lambda: (train.work / "forked").exists())  # it has run what runs after a fork
     child = int((train.work / "child").read_text())
     try:
         process.kill()

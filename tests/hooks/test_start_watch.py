@@ -71,6 +71,26 @@ def test_what_is_told_begins_when_it_was_seen_first(tmp_path: Path, watched: Cal
     assert after["since"] == before["since"]
 
 
+@pytest.mark.parametrize("cuda", [False, True])
+def test_a_model_goes_to_the_gpu_only_where_cuda_runs(
+    cuda: bool, tmp_path: Path, watched: Callable[..., _Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`model.double()` goes through the same function of torch."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(start_watch, "started_cuda", lambda: torch.cuda if cuda else None)
+    kinds: list[str] = []
+
+    def convert(tensor: Any) -> Any:
+        wait_for(lambda: any("_apply" in look["place"] or look["what"] for look in told(tmp_path)))
+        kinds.extend(look["what"] for look in told(tmp_path))
+        return tensor
+
+    model = torch.nn.Linear(1, 1, bias=False)
+    watched()
+    model._apply(convert)
+    assert (kinds == ["model to GPU"]) is cuda and kinds
+
+
 def test_a_run_that_is_gone_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_watch, "PERIOD", 0.02)
     watch = _Watch(str(tmp_path / "gone"), threading.get_ident(), lambda: False)

@@ -7,7 +7,7 @@ DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-grpo demo-ppo demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless probes programs soak gpu-check fuzz bench versions manual clean
+.PHONY: help setup demo demo-throttle demo-sft demo-grpo demo-ppo demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo hangs faults harmless probes programs soak gpu-check fuzz bench versions manual clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -78,6 +78,10 @@ snapshots: $(READY)  ## Renew the snapshots of the screens; look at the differen
 # Some twenty-five minutes. `make zoo ONLY="input gan"` runs the scripts whose names hold one of the words.
 zoo: $(READY)  ## Run every sick and healthy training script and compare the findings
 	$(BIN)/python -m tests.zoo $(ONLY)
+
+# Some ten minutes; SHORT=1 some three. `make hangs ONLY="fifo ranks"` runs those whose names hold one of the words.
+hangs: $(READY)  ## Run programs that stand still, and slow healthy ones; compare what is said of them (SHORT=1: a few)
+	$(BIN)/python -m tests.hangs $(if $(SHORT),--short) $(ONLY)
 
 faults: $(READY)  ## Inject every known fault and print its effect on training and events (SHORT=1: quickly)
 	$(BIN)/python -m tests.faults $(if $(SHORT),--short)

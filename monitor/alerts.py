@@ -20,12 +20,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monitor.errors import UserError
-from monitor.model.view import FindingChange, View
 from monitor.running import output
 from monitor.running.command import module_command as own_command
+
+if TYPE_CHECKING:
+    from monitor.model.view import FindingChange, View
 
 FINDINGS_SECONDS = 2.0  # between two readings of the findings
 MIN_START_SECONDS = 10.0  # from one start of the command to the next

@@ -9,17 +9,18 @@ from typing import NoReturn
 import click
 
 from monitor import __version__
-from monitor.commands import help, logs, runs, tracing, watching
+from monitor.commands import agents, help, logs, runs, stacks, tracing, waiting, watching
 from monitor.commands.full_screen import can_draw
 from monitor.commands.run import run
 from monitor.errors import UserError, complain
-from monitor.running import exec_state
+from monitor.running import exec_state, inherited
 from trainhooks.protocol.rundir import UnsafeDirectory
 
 COMMANDS = (
     *(run, watching.attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
-    *(watching.replay, tracing.trace, logs.lines, logs.import_),
+    *(watching.replay, watching.snapshot, tracing.trace, stacks.stack, logs.lines, logs.import_),
     *(help.explain, help.doctor, help.completion),
+    *(waiting.wait, agents.schema, agents.mcp, agents.skill),
 )
 
 
@@ -53,7 +54,11 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal in an old encoding shows '?', not a traceback
-    sys.exit(_main())
+    code = _main()
+    if os.environ.get("PYTHONINSPECT"):  # for the program: this process would become a prompt
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _open_closed_streams() -> None:
@@ -62,7 +67,7 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(handle)
         except OSError:
-            nothing = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            nothing = inherited.open_nothing()  # the lowest free number, which is this one
             exec_state.were_closed.append(handle)
             setattr(sys, name, os.fdopen(nothing, "w" if handle else "r"))
 

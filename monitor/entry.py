@@ -46,6 +46,15 @@ def own_modules_first() -> None:
     for name in [name for name, module in sys.modules.items() if _is_foreign(name, module)]:
         del sys.modules[name]
     sys.meta_path.insert(0, OwnPackages)
+    _drop_settings_of_the_program()
+
+
+def _drop_settings_of_the_program() -> None:
+    """Undo in this process what variables for the program's interpreter have done to it. Children inherit them."""
+    warnings = import_module("warnings")
+    warnings.simplefilter("ignore")  # PYTHONWARNINGS=error, PYTHONDEVMODE
+    if os.environ.get("PYTHONTRACEMALLOC"):  # ten times slower
+        import_module("tracemalloc").stop()
 
 
 def ordered(path: Sequence[str], lent: Iterable[str], installed: Iterable[str], home: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 RUN, PATH = "TRAINMON_RUN", "PYTHONPATH"
 NOT_LOADED = "hooks-not-loaded"  # the code of the recorder's note
+LITTLE_ROOM = "little-room"  # that of the supervisor's: nobody reads the output
 
 # Commands that start a program without their own environment.
 WRAPPERS = ("sudo", "doas", "su", "docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "ssh", "kubectl")

@@ -80,6 +80,8 @@ GLOBAL_ACTIONS: tuple[Action, ...] = (
     Action(LANE, ("h",), "Steps and phases by the GPU clock or the host clock", "other clock"),
     *_OTHER_SCREENS,
     Action("palette", (":", "ctrl+p"), "Find an action or a screen by its name", setting="palette"),
+    Action("stacks", ("S",), "Stacks: where each thread of each rank is now", setting="stacks"),
+    Action("copy", ("Y",), "Copy the short report to the clipboard: why, what to do", setting="copy"),
     Action("pause", _PAUSE_KEYS, "Pause the screen: nothing moves until you press it again", "pause", "pause"),
     Action("maximize", ("f", "z", "enter"), "Give the focused panel the whole screen, and back", "full", "full"),
     Action("next_metric", ("m",), "Show the next metric", "metric", "next_metric"),

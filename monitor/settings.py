@@ -38,7 +38,7 @@ FILE_NAME = "config.toml"
 # The tables of the file with their keys.
 TABLES: dict[str, tuple[str, ...]] = {
     "console": ("pattern",),
-    "run": ("price", "expect_tps", "gpu_clock", "trace", "control"),
+    "run": ("price", "expect_tps", "gpu_clock", "trace", "control", "stop_on"),
     "screen": ("theme", "low_bandwidth", "ascii"),
     "alerts": ("bell", "command"),
     "retention": ("runs", "gib", "run_gib", "automatic"),
@@ -116,6 +116,18 @@ def switch(name: str, key: str) -> bool | None:
     if setting is not None and not isinstance(value, bool):
         raise UserError(f"{where} is {clean(setting, 60)!r}; it must be true or false")
     return value if isinstance(value, bool) else None
+
+
+def words(name: str, key: str) -> str | None:
+    """Return a text from the environment or from [name]; None if it is not set.
+
+    Raises:
+        UserError: the value is no text.
+    """
+    where, setting = _setting(name, key)
+    if setting is not None and not isinstance(setting, str):
+        raise UserError(f"{where} is {clean(setting, 60)!r}; it must be a text")
+    return setting if isinstance(setting, str) else None
 
 
 def choice(name: str, key: str, allowed: Collection[str]) -> str | None:

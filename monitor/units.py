@@ -194,3 +194,15 @@ def signal_name(number: int | None) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(fraction: float, width: int) -> str:
+    """Return a horizontal bar in eighths of a cell; a fraction above zero is always visible."""
+    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+    if fraction > 0:
+        eighths = max(1, eighths)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else ""))[: max(0, width)]

@@ -8,7 +8,7 @@ import pytest
 
 from monitor import settings
 from monitor.errors import UserError
-from monitor.tui.drawing.themes import PALETTES
+from monitor.palettes import PALETTES
 from monitor.tui.feed import Preferences, load_preferences, save_preferences
 
 

@@ -114,9 +114,9 @@ def is_number(module: str, name: str) -> bool:
 
 
 def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "at least 15% of step time" in section("input-bound", "Detection")
-    monkeypatch.setattr(waiting, "MIN_INPUT_SHARE", 0.125)
-    assert "at least 12.5% of step time" in section("input-bound", "Detection")
+    assert "At least 20% of the time" in section("unaccounted-time", "Detection")
+    monkeypatch.setattr(waiting, "USUAL_UNNAMED", 0.125)
+    assert "At least 12.5% of the time" in section("unaccounted-time", "Detection")
     text = "{diagnosis.rules.slowdown.MIN_DRIFT:+%} {diagnosis.rules.slowdown.MIN_DRIFT_SECONDS:ms}"
     assert explain.fill_constants(text) == "20% 1"
     text = "{diagnosis.rules.host_limits.MIN_SWAP_GROWTH:MiB}"

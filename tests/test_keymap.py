@@ -80,6 +80,7 @@ TABLES: dict[type[DOMNode], tuple[keymap.Action, ...]] = {
     dialogs.QuitScreen: keymap.QUIT_ACTIONS,
     dialogs.StopScreen: keymap.STOP_ACTIONS,
     dialogs.TaskScreen: (),
+    dialogs.StacksScreen: (),
     dialogs.AskForTraceScreen: keymap.TRACE_ACTIONS,
     dialogs.HelpScreen: keymap.HELP_ACTIONS,
     dialogs.PaletteScreen: keymap.PALETTE_ACTIONS,

@@ -118,3 +118,10 @@ def test_axis_labels_are_short_and_have_a_unit() -> None:
 def test_signals_have_names() -> None:
     assert fmt.signal_name(9) == "SIGKILL"
     assert fmt.signal_name(999) == "signal 999"
+
+
+def test_bars_show_everything_above_zero() -> None:
+    assert fmt.bar(0.0, 10) == ""
+    assert fmt.bar(1e-9, 10) == "▏"
+    assert fmt.bar(0.5, 4) == "██"
+    assert fmt.bar(7.0, 4) == "████"

@@ -6,6 +6,7 @@ nanoseconds of the host clock. A training thread needs this module alone; the ba
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -29,7 +30,7 @@ SPAN = 6  # t, name: a span begins
 LOG = 7  # metrics
 COUNT = 8  # tokens, padded tokens, samples; calls of the model, where they are known
 SKIP = 9  # reason
-NOTE = 10  # t, text
+NOTE = 10  # t, text; of a warning also its code
 FACTS = 11  # what is known
 LATE = 12  # deferred, value
 AGGREGATE = 13  # sums, means: metrics that are added up and averaged over the entries of one step
@@ -103,6 +104,25 @@ class StandardStep(NamedTuple):
         return entries
 
 
+class UnlistedThread:
+    """A thread that was started below `threading`; `current_thread` would add it to the program's list of threads."""
+
+    native_id = None
+
+    def __init__(self, ident: int) -> None:
+        self.ident = ident
+        self.name = f"thread {ident}"
+
+    def is_alive(self) -> bool:
+        return self.ident in sys._current_frames()
+
+
+def this_thread() -> Any:
+    """Return the calling thread, as `threading` lists it, else as an `UnlistedThread`."""
+    ident = threading.get_ident()
+    return threading._active.get(ident) or UnlistedThread(ident)  # type: ignore[attr-defined]
+
+
 class Lane:
     """The entries of one thread, in order.
 
@@ -117,6 +137,6 @@ class Lane:
     def __init__(self) -> None:
         self.follower: Optional[Any] = None
         self.live: Optional[Any] = None
-        self.thread = threading.current_thread()
+        self.thread = this_thread()
         self.entries: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_LANE_ENTRIES)
         self.put = self.entries.append

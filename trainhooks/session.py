@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks import exits
+from trainhooks import exits, own_thread, program_errors
 from trainhooks.device import cuda, deferred
 from trainhooks.device.device_lane import DeviceLane
-from trainhooks.lane_entries import AUTOMATIC, CANCEL, Lane, host_clock, monotonic_seconds
+from trainhooks.lane_entries import AUTOMATIC, CANCEL, NOTE, Lane, host_clock, monotonic_seconds
+from trainhooks.own_thread import LEAVE, PAUSE, OwnThread, allocate_lock
 from trainhooks.recording import gc_pauses
 from trainhooks.tracing.tracer import Tracer
 
@@ -22,7 +23,6 @@ MAX_EXIT_WAIT = (
 )
 MAX_PART_SECONDS = 0.5  # that `os._exit` or an exec waits for what is pending: without trainmon it takes no time
 PART_POLL_SECONDS = 0.001
-DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it shows the background thread's own errors
 
 if TYPE_CHECKING:
     from trainhooks.recording.background_writer import BackgroundWriter
@@ -38,35 +38,18 @@ class _Here(threading.local):
     quiet_put: Put
 
 
-class _Stop:
-    """A threading.Event for one waiter, at a tenth of the cost: it waits twenty times a second."""
-
-    def __init__(self) -> None:
-        self._held = threading.Lock()
-        self._held.acquire()
-
-    def set(self) -> None:
-        try:
-            self._held.release()
-        except RuntimeError:  # it is set, and was not seen yet
-            pass
-
-    def wait(self, seconds: float) -> bool:
-        """Wait at most so long, and return whether it was set; that clears it."""
-        return self._held.acquire(timeout=seconds)
-
-
 class Session:
     """This process's lanes and its background thread.
 
     Attributes:
         started: whether the background thread has been started.
         recording: whether it has opened its journal.
-        over: whether it has ended.
+        acts: whether it steps environments, and trains nothing itself as far as that is known.
         explicit: whether the program marks its steps itself; those that `auto` recognizes are then not wanted.
         error: what ended the program, once it ends.
-        goes_on: whether the program may go on after `stop`: an exec can fail.
-        handed_over: whether everything until the last `stop` has been written.
+        goes_on: whether the program may go on after it is `leaving`: an exec can fail.
+        leaving: whether everything is to be written, as the program ends or may do so.
+        handed_over: whether that has been done.
         group: the process's place in its process group, read early: the group may be gone later.
     """
 
@@ -74,16 +57,22 @@ class Session:
         self.lanes: List[Lane] = []
         self.started = False
         self.writer: Optional[BackgroundWriter] = None  # once it records
-        self.over = False
+        self.acts = False
         self.explicit = False
         self.forked = forked
         self.pid = os.getpid()
-        self.stop = _Stop()
+        self.thread = OwnThread(self._record)
         self.error: Optional[BaseException] = None
         self.goes_on = False
+        self.leaving = False
         self.handed_over = False
         self.group: Dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
+
+    @property
+    def over(self) -> bool:
+        """Return whether the background thread has ended."""
+        return self.thread.over
 
     def open_lane(self) -> Put:
         """Return this thread's `put` at its first public call."""
@@ -117,17 +106,12 @@ class Session:
             self.started = True
             self.group = cuda.process_group()
             exits.watch_exits(_flush)  # before the thread, which completes it
-            try:
-                thread = threading.Thread(target=_record, args=(self,), name="trainhooks", daemon=True)
-                thread.start()
-            except RuntimeError:  # limits, or the interpreter's end: then nothing is recorded
-                self.over = True
-                return
-            atexit.register(self._at_exit, thread)
+            atexit.register(self._at_exit)
             if _spawned_worker():  # a training started by multiprocessing: it ends without atexit
-                sys.modules["multiprocessing.util"].Finalize(None, self._at_exit, (thread,), exitpriority=-100)
+                sys.modules["multiprocessing.util"].Finalize(None, self._at_exit, exitpriority=-100)
+            self.thread.start()  # where that is refused nothing is recorded
 
-    def _at_exit(self, thread: threading.Thread) -> None:
+    def _at_exit(self) -> None:
         if os.getpid() != self.pid:
             return
         if deferred.waiting:
@@ -136,13 +120,12 @@ class Session:
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
-        self.goes_on = False
-        self.stop.set()
+        self.goes_on, self.leaving = False, True
+        self.thread.wake()
         until = monotonic_seconds() + MAX_EXIT_WAIT
-        while thread.is_alive() and monotonic_seconds() < until:
+        while monotonic_seconds() < until:
             before = self._progress()
-            thread.join(MAX_EXIT_STALL)
-            if self.writer is not None and self._progress() == before:
+            if self.thread.join(MAX_EXIT_STALL) or (self.writer is not None and self._progress() == before):
                 return
 
     def flush(self, goes_on: bool, error: Optional[BaseException]) -> None:
@@ -153,38 +136,52 @@ class Session:
         if not self.started or os.getpid() != self.pid or self.over:
             return
         self.error, self.goes_on, self.handed_over = self.error or error, goes_on, False
-        self.stop.set()
+        self.leaving = True
+        self.thread.wake()
         until = monotonic_seconds() + MAX_PART_SECONDS
         while not (self.over or (goes_on and self.handed_over)) and monotonic_seconds() < until:
-            time.sleep(PART_POLL_SECONDS)
+            own_thread.sleep(PART_POLL_SECONDS)
 
     def flushed(self) -> bool:
         """For the background thread: note that all is written. Return whether to go on recording."""
-        self.handed_over = True
+        self.leaving, self.handed_over = False, True
         return self.goes_on
+
+    def _record(self) -> bool:
+        """Run the background thread, which imports what it needs: so `import trainhooks` stays quick.
+
+        Returns:
+            Whether it only pauses.
+        """
+        try:
+            if self.writer is None:
+                self.writer = self._open()
+            return self.writer.run()
+        except BaseException as error:  # whatever goes wrong here must not reach the program
+            program_errors.show(error)
+            return False
+
+    def _open(self) -> BackgroundWriter:
+        exits.put_everywhere()
+        with _importing:  # the encoder's library, too
+            from trainhooks.recording.background_writer import BackgroundWriter
+
+            writer = BackgroundWriter(
+                self.lanes, self._wait, lambda: self.error, self.flushed, device, lambda: self.acts
+            )
+        writer.open(self.group)
+        return writer
+
+    def _wait(self, seconds: float) -> int:
+        """Wait at most so long. Return LEAVE at the end of the program, PAUSE before a fork, else 0."""
+        if not self.leaving:
+            self.thread.wait(seconds)
+        return LEAVE if self.leaving else PAUSE if self.thread.pausing else 0
 
     def _progress(self) -> Tuple[int, int]:
         """Return how many entries are not assembled yet, and how many batches were written."""
         written = self.writer.batches_written if self.writer is not None else 0
         return sum(len(lane.entries) for lane in list(self.lanes)), written
-
-
-def _record(session: Session) -> None:
-    """Run the background thread. It imports what it needs, so that `import trainhooks` stays quick."""
-    try:
-        exits.put_everywhere()
-        with _importing:
-            from trainhooks.recording.background_writer import BackgroundWriter
-
-            writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, session.flushed, device)
-        writer.open(session.group)
-        session.writer = writer
-        writer.run()
-    except Exception:  # whatever goes wrong here must not reach the training
-        if os.environ.get(DEBUG_VARIABLE):
-            raise
-    finally:
-        session.over = True
 
 
 here = _Here()
@@ -210,13 +207,24 @@ device = DeviceLane(_route, Tracer())
 
 # A fork waits until the background thread has imported what it needs: once in a process, some 50 ms at most. In its
 # child a module that was being imported would stay locked forever, and importing it would hang.
-_importing = threading.RLock()
+_new_lock = own_thread.unpatched(_thread, "RLock")
+_importing = _new_lock()
 MAX_IMPORT_WAIT = 2.0  # seconds; a file system that hangs must not hold the training up
 
 
+def _raise_later(error: BaseException) -> None:
+    """Have an exception of the program raised once the fork has returned: in a hook of a fork it would get lost."""
+    if program_errors.is_programs(error):
+        own_thread.raise_later(error)
+
+
 def _before_fork() -> None:
-    device.tracer.end()  # a child would go on recording, and never end it
-    _importing.acquire(timeout=MAX_IMPORT_WAIT)
+    try:
+        own_thread.before_fork()
+        device.tracer.end()  # a child would go on recording, and never end it
+        _importing.acquire(timeout=MAX_IMPORT_WAIT)
+    except BaseException as error:
+        _raise_later(error)
 
 
 def _after_fork_in_parent() -> None:
@@ -224,11 +232,15 @@ def _after_fork_in_parent() -> None:
         _importing.release()
     except RuntimeError:  # it was not acquired in time
         pass
+    except BaseException as error:
+        _raise_later(error)
+    own_thread.after_fork_in_parent(sys._getframe(1))
 
 
 def _after_fork() -> None:
     global _importing, _session
-    _importing = threading.RLock()
+    _importing = _new_lock()
+    own_thread.after_fork_in_child()
     here.__dict__.clear()  # this thread's, and no other is left
     if _session.writer is not None:
         _session.writer.forget()
@@ -263,7 +275,7 @@ def explicit_steps() -> Put:
     """Return what `started_put` does, and note that the program marks its steps itself from here on."""
     put = started_put()
     if not _session.explicit:
-        _session.explicit = True
+        _session.explicit, _session.acts = True, False
         put((CANCEL, host_clock(), AUTOMATIC))
         device.loop_left(AUTOMATIC)
         for lane in list(_session.lanes):
@@ -276,6 +288,13 @@ def explicit_steps() -> Put:
 def quiet_put() -> Put:
     """For `auto`: return this thread's `put`. What it takes is kept, unsent, until `announce`."""
     return _session.quiet_lane()
+
+
+def side_put() -> Put:
+    """For `auto`: return the `put` of a further lane of this thread, for what is no part of its steps."""
+    lane = Lane()
+    _session.lanes.append(lane)
+    return lane.put
 
 
 def own_lane() -> Lane:
@@ -293,10 +312,21 @@ def route_thread(put: Put) -> None:
         here.put = put
 
 
-def announce() -> None:
-    """For `auto`: start the background thread, since this process is a training."""
+def announce(acts: bool = False) -> None:
+    """For `auto`: start the background thread, since this process is a training, or acts for one so far."""
+    _session.acts = acts and (_session.acts or not _session.started)
     if not _session.started:
         _session.start()
+
+
+def part_failed(part: str, error: Optional[BaseException]) -> None:
+    """Note that a part of the hooks has ended, by an error of ours: from here on something is missing."""
+    if error is None:
+        return
+    quiet_put()((NOTE, host_clock(), program_errors.failure(part, error), program_errors.FAILED))
+    if not _session.forked:
+        announce()
+    program_errors.show(error)
 
 
 def has_stepped() -> bool:

@@ -53,7 +53,7 @@ def import_(logfile: Path, name: str | None) -> None:
     """Make a run of a finished log, to report on and compare.
 
     Times come from the log: times of day, the elapsed time of a bar, or seconds per step. What the log does not say is
-    unknown, as is how the program ended.
+    unknown. How the program ended is known only where the log ends with a traceback.
     """
     from monitor import settings
     from monitor.reports.log_lines import summary_text

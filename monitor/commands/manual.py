@@ -12,6 +12,7 @@ EXITS = (
     ("0", "success; for `run` without a dashboard, the program's own exit code is returned instead"),
     ("1", "the command could not do its work, or a comparison failed its limit"),
     ("2", "a mistake on the command line, in one line on standard error"),
+    ("3, 4", "`wait`: the time was over; the run ended or was lost before what was waited for"),
     ("128+N", "`run`: signal N ended the program"),
 )
 VARIABLES = (

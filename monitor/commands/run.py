@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.full_screen import can_draw
-from monitor.commands.showing import FiniteRange, show, tell_how_to_attach, watching_options
+from monitor.commands.showing import FiniteRange, duration_option, show, tell_how_to_attach, watching_options
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.rundir import UnsafeDirectory
 from trainhooks.protocol.secrets import mask_config
 
 if TYPE_CHECKING:
     from monitor.alert_options import AlertOptions
+    from monitor.guard import Guard
     from monitor.running.launch import Options
     from monitor.running.launched_training import Ended, LaunchedTraining
     from monitor.running.lifetime import LifetimeLimit
@@ -51,6 +52,19 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     default=None,
     help="Time a sample of the steps on the GPU with CUDA events. On by default; costs at most 0.5% of the step time.",
 )
+@click.option(
+    "--stop-on",
+    metavar="WHAT[,WHAT...]",
+    help="Stop the training on the first of these: a finding's code at warning or above (nonfinite-loss), for so long "
+    "(stalled=20m), critical, cost=50 in dollars, ends-after=6h, step=5000, loss.above=9.5. First it keeps where each "
+    "thread is, then it sends SIGINT and SIGTERM. trainmon then exits with 124.",
+)
+@click.option(
+    "--stop-kill-after",
+    metavar="TIME",
+    callback=duration_option,
+    help="Then send SIGKILL once the training has read and written nothing for so long. Default: 10m.",
+)
 @watching_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
 @click.pass_context
@@ -63,6 +77,8 @@ def run(
     tags: dict[str, str],
     pty: bool,
     gpu_clock: bool | None,
+    stop_on: str | None,
+    stop_kill_after: float | None,
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -78,7 +94,7 @@ def run(
     from monitor.alert_options import alert_options
     from monitor.running.launch import Options
 
-    def read() -> tuple[AlertOptions, bool, Options]:
+    def read() -> tuple[AlertOptions, bool, Options, Guard | None]:
         """Return the command's options, completed by the configuration."""
         choices = (
             settings.amount("run", "price") if price is None else price,
@@ -89,22 +105,30 @@ def run(
             settings.switch("run", "control"),
         )
         options = Options(name, can_draw() and not no_tui, pty, *choices)
-        return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options
+        what = settings.words("run", "stop_on") if stop_on is None else stop_on
+        guard = None if what is None else _guard(what, stop_kill_after, options.price is not None)
+        return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options, guard
 
     if not command:
         click.echo(context.get_usage(), err=True)
         context.exit(2)
     try:
-        alerting, low_bandwidth, options = read()
+        alerting, low_bandwidth, options, guard = read()
     except (UserError, UnsafeDirectory) as error:
         settings.ignore()
-        alerting, low_bandwidth, options = read()  # raises where an option of the command is wrong
+        alerting, low_bandwidth, options, guard = read()  # raises where an option of the command is wrong
         if isinstance(error, UserError):  # a directory that cannot be used is reported when the run is made there
             complain(f"{error}; the defaults are used")
-    context.exit(_run(list(command), options, alerting, low_bandwidth))
+    context.exit(_run(list(command), options, alerting, low_bandwidth, guard))
 
 
-def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandwidth: bool) -> int:
+def _guard(what: str, kill_after: float | None, has_price: bool) -> Guard:
+    from monitor.guard import Guard  # with all rules: only where it is asked for
+
+    return Guard.read(what, kill_after, has_price)
+
+
+def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandwidth: bool, guard: Guard | None) -> int:
     from monitor.running.command import CannotRecord, CannotRun, check_executable
     from monitor.running.exec_state import drop_coerced_locale
     from monitor.running.launch import start
@@ -122,10 +146,16 @@ def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandw
         say(f"trainmon: {training.lifetime_limit.text}")
     if training.unrecorded is not None:
         complain(f"the output is not recorded: {training.unrecorded}")
-    try:
-        alerting.start(training.run)
-    except UserError as error:
-        complain(str(error))
+    for start_beside in (alerting.start, *([guard.start] if guard is not None else [])):
+        try:
+            start_beside(training.run)
+        except UserError as error:
+            complain(str(error))
+    status = _run_to_end(training, options, alerting, low_bandwidth)
+    return status if guard is None else guard.status(training.run, status)
+
+
+def _run_to_end(training: LaunchedTraining, options: Options, alerting: AlertOptions, low_bandwidth: bool) -> int:
     if options.dashboard:
         return _run_with_dashboard(training, alerting, low_bandwidth)
     ended = training.passthrough()
@@ -179,7 +209,8 @@ def _end_report(path: Path, end: Ended) -> None:
         from monitor.reports.run_summary import short
         from monitor.runs.follow import load
 
-        lines = short(load(path).report)
+        view = load(path)
+        lines = short(view.report, view.verdict)
     except Exception as error:
         # An error in the report must not change the exit code of the training.
         complain(f"{path.name} ended with exit code {end.status}; report failed: {type(error).__name__}: {error}")

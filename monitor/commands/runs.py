@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.commands.showing import FiniteRange
+from monitor.commands.showing import FiniteRange, write_out
 from monitor.errors import UserError, say
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ def ls(as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        encoded = msgspec.json.encode(entries, enc_hook=str)
-        click.echo(msgspec.json.format(encoded, indent=2).decode())
+        from monitor.reports.machine_output import encoded
+
+        lines = ",".join(map(encoded, entries))
+        click.echo(msgspec.json.format(f"[{lines}]", indent=2))
     elif not entries:
         click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
     else:
@@ -50,8 +52,17 @@ def stop(context: click.Context, run: str) -> None:
 
 @click.command()
 @click.argument("run", required=False)
+@click.option("--full", "form", flag_value="full", help="All of it: every finding, table and metric.")
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
-@click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
+@click.option("--markdown", "form", flag_value="markdown", help="All of it as Markdown.")
+@click.option(
+    "--html",
+    "page",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
+    help="As one page for a browser that loads nothing from elsewhere; - is stdout.",
+)
+@click.option("--against", metavar="RUN", help="With --html: an earlier run to compare with.")
 @click.option(
     "--what-if",
     "assumptions",
@@ -60,25 +71,47 @@ def stop(context: click.Context, run: str) -> None:
     help="Best-case speed, time and cost if PART took only this share of its time: data=0, forward=0.5. PART is a "
     "phase, a span, startup, between_steps or teardown; repeatable.",
 )
-def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> None:
-    """Print a report of a run. RUN can also be a journal file; RUN#2 is the second training of its command."""
+def report(
+    run: str | None, form: str | None, page: Path | None, against: str | None, assumptions: tuple[str, ...]
+) -> None:
+    """Print a report of a run: how it goes, why it is slow, what to do, where the time went.
+
+    RUN can also be a journal file; RUN#2 is the second training of its command.
+    """
     from monitor import settings
-    from monitor.reports import report_json, run_text, what_if_text
+    from monitor.reports import card, report_json, run_text, what_if_text
 
     settings.bounds()
-    view_report = _view(run).report
+    if page is not None and form is not None:
+        raise UserError(f"--html and --{form} are two forms of the report; ask for one at a time")
+    if against is not None and page is None:
+        raise UserError("--against goes with --html; in text: trainmon compare BEFORE AFTER")
+    view = view_of(run)
+    view_report = view.report
     if assumptions:
         try:
             view_report.what_if = what_if_text.assumed(view_report, assumptions)
         except what_if_text.BadAssumption as error:
             raise UserError(str(error)) from None
-    if form == "json":
+    if page is not None:
+        _write_page(view, against, page)
+    elif form == "json":
         click.echo(report_json.as_json(view_report))
+    elif form is None and not assumptions:
+        click.echo(card.text(view), nl=False)
     else:
         click.echo((run_text.markdown if form == "markdown" else run_text.text)(view_report), nl=False)
 
 
-def _view(run: str | None, measured: bool = True) -> View:
+def _write_page(view: View, against: str | None, file: Path) -> None:
+    from monitor.reports import html_report
+    from monitor.runs.follow import compared
+
+    comparison = None if against is None else compared(view_of(against, measured=False), view)
+    write_out(html_report.page(view, comparison), file)
+
+
+def view_of(run: str | None, measured: bool = True) -> View:
     """Return the view of a run, or of a journal file."""
     from monitor.runs import catalogue
     from monitor.runs.follow import load
@@ -100,22 +133,20 @@ def _view(run: str | None, measured: bool = True) -> View:
     "--fail-slower",
     type=FiniteRange(min=0),
     metavar="PCT",
-    help="Exit with 1 if a run is more than PCT percent slower than the first one, and the difference is significant.",
+    help="Exit with 1 if a run is more than PCT percent slower than the first one, for certain: its whole interval.",
 )
 @click.pass_context
 def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fail_slower: float | None) -> None:
     """Compare runs with the first one: speed, phases, configuration. RUN can also be a journal file."""
     import json
 
-    from monitor.model.comparison.compare import Side
-    from monitor.model.comparison.compare import compare_runs as compared
     from monitor.reports import comparison
+    from monitor.runs.follow import compared
 
     if len(runs) < 2:
         raise UserError("name at least two runs: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
-    seen = [_view(named, measured=False) for named in runs]
-    first, *other_sides = [Side(view.report, view.step_seconds) for view in seen]
-    rows = [compared(first, other) for other in other_sides]
+    first, *others = [view_of(named, measured=False) for named in runs]
+    rows = [compared(first, other) for other in others]
     if form == "json":
         click.echo(json.dumps(comparison.mapping(rows), indent=2, allow_nan=False))
     else:
@@ -126,7 +157,7 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
         if unknown is not None:
             pair = f"{unknown.after} and {unknown.before}"
             raise UserError(f"--fail-slower: cannot compare {pair}; name runs that have steps")
-        context.exit(int(any((row.slower or 0) > limit and row.more_than_noise for row in rows)))
+        context.exit(int(any(row.interval is not None and row.interval[0] > limit for row in rows)))
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from monitor.commands.stop_requests import StopRequests
-from monitor.errors import complain, say
+from monitor.errors import UserError, complain, say
+from monitor.units import size
 
 if TYPE_CHECKING:
     from monitor.alert_options import AlertOptions
+    from monitor.model.view import View
     from monitor.running.launched_training import LaunchedTraining
 
 
@@ -38,6 +41,18 @@ BELL = "Ring the terminal's bell at an alert, and send a desktop notification wh
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def duration_option(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an option that takes a time."""
+    if value is None:
+        return None
+    from monitor.model.conditions import duration
+
+    length = duration(value)
+    if length is None:
+        raise click.BadParameter(f"'{value}' is no time; it takes 90s, 10m, 1h30m", context, option)
+    return length
+
+
 def watching_options(command: Command) -> Command:
     """Add the options of every command that watches one run."""
     command = click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")(command)
@@ -56,6 +71,7 @@ def show(
     stops = StopRequests()
     try:
         from monitor.commands.full_screen import open_screen
+        from monitor.commands.stacks import tell_stacks
         from monitor.running.trace_requests import ask_and_tell
         from monitor.runs.follow import Follower
         from monitor.tui.app import TrainmonApp
@@ -66,6 +82,8 @@ def show(
             title=path.name,
             stop_training=partial(stops.stop, path),
             ask_for_trace=partial(ask_and_tell, path),
+            tell_stacks=partial(tell_stacks, path),
+            card=short_report,
             low_bandwidth=low_bandwidth,
             bell_at_alerts=alerting.bell,
             preferences=load_preferences(),
@@ -92,6 +110,30 @@ def show(
     if result is None:
         complain(f"the dashboard crashed ({reason}); the training is not affected")
     return "ended" if result is not None and stops.ended(path) else result
+
+
+def write_out(text: str, file: Path) -> None:
+    """Write a file whole; `-` is stdout.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    content = text.encode()
+    if str(file) == "-":
+        sys.stdout.buffer.write(content)
+        return
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror or error}") from None
+    say(f"{file}: {size(len(content))}, for a browser")
+
+
+def short_report(view: View) -> str:
+    """Return what the dashboard copies. It is loaded when somebody does."""
+    from monitor.reports import card
+
+    return card.text(view)
 
 
 def tell_how_to_attach(path: Path) -> None:

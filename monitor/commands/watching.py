@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +12,19 @@ import click
 
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
-from monitor.commands.showing import FiniteRange, show, tell_how_to_attach, watching_options
+from monitor.commands.runs import view_of
+from monitor.commands.showing import FiniteRange, short_report, show, tell_how_to_attach, watching_options, write_out
 from monitor.commands.stop_requests import StopRequests
 from monitor.errors import UserError
+from monitor.keymap import SCREENS
+from monitor.palettes import PALETTES
 
 if TYPE_CHECKING:
-    pass
+    from monitor.runs.replay import Playback
+    from monitor.tui.app import TrainmonApp
+
+
+MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 
 
 @click.command()
@@ -111,19 +119,57 @@ def replay(context: click.Context, run: str | None, speed: float, low_bandwidth:
     player = open_player(run)
     if can_draw():
         from monitor import settings
-        from monitor.tui.feed import load_preferences
-        from monitor.tui.replay_app import ReplayApp
 
         title = Path(run).stem if run else "replay"
-        slow = settings.saves_bandwidth(low_bandwidth)
-        how = open_screen(
-            ReplayApp(Playback(player, speed), title=title, low_bandwidth=slow, preferences=load_preferences())
-        )
+        how = open_screen(_replaying(Playback(player, speed), title, settings.saves_bandwidth(low_bandwidth)))
         context.exit(1 if how is None else 0)
     if not speed:
         raise UserError("no key can end the pause without a terminal; say how fast: --speed 10")
 
     print_progress(Playback(player, speed).views(LINE_SECONDS / max(1.0, speed)))
+
+
+def _replaying(playback: Playback, title: str, slow: bool) -> TrainmonApp:
+    """Return the dashboard of a recording."""
+    from monitor.tui.feed import load_preferences
+    from monitor.tui.replay_app import ReplayApp
+
+    return ReplayApp(playback, title=title, card=short_report, low_bandwidth=slow, preferences=load_preferences())
+
+
+_SIZE = re.compile(r"(\d{2,3})x(\d{1,3})")
+_NAMES = {"overview": "overview", **{action.setting: name for name, action in SCREENS.items()}}
+
+
+@click.command()
+@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    default="-",
+    help="Output file. Default: stdout.",
+)
+@click.option(
+    "--screen", type=click.Choice(list(_NAMES)), default="overview", show_default=True, help="Which one to draw."
+)
+@click.option("--size", default="160x45", show_default=True, metavar="COLUMNSxROWS", help="As of a terminal.")
+@click.option(
+    "--theme",
+    type=click.Choice([palette.name for palette in PALETTES]),
+    default=PALETTES[0].name,
+    show_default=True,
+    help="Its colors.",
+)
+def snapshot(run: str | None, output: Path, screen: str, size: str, theme: str) -> None:
+    """Draw a screen of a run as an SVG picture, which loads nothing from elsewhere."""
+    from monitor.tui.snapshot import picture
+
+    given = _SIZE.fullmatch(size)
+    columns, rows = (0, 0) if given is None else map(int, given.groups())
+    if columns < MIN_COLUMNS or rows < MIN_ROWS:
+        raise UserError(f"--size {size}: columns and rows, as 160x45; at least {MIN_COLUMNS}x{MIN_ROWS}")
+    write_out(picture(view_of(run), _NAMES[screen], (columns, rows), theme), output)
 
 
 def browse() -> None:
@@ -151,19 +197,17 @@ def browse() -> None:
 
 def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
     """Show one run, and return a message to show on the list afterwards; "" for none."""
+    from monitor.commands.stacks import tell_stacks
     from monitor.running import recorder_process
     from monitor.running.trace_requests import ask_and_tell
     from monitor.runs.follow import Follower
     from monitor.runs.replay import Playback, open_player
     from monitor.tui.app import TrainmonApp
     from monitor.tui.feed import load_preferences
-    from monitor.tui.replay_app import ReplayApp
 
     stop = partial(stops.stop, path)
     if what == "replay":
-        app: TrainmonApp = ReplayApp(
-            Playback(open_player(str(path))), title=path.name, low_bandwidth=slow, preferences=load_preferences()
-        )
+        app = _replaying(Playback(open_player(str(path))), path.name, slow)
     else:
         recorder_process.ensure_recorder(path)
         app = TrainmonApp(
@@ -171,6 +215,8 @@ def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
             title=path.name,
             stop_training=stop,
             ask_for_trace=partial(ask_and_tell, path),
+            tell_stacks=partial(tell_stacks, path),
+            card=short_report,
             low_bandwidth=slow,
             preferences=load_preferences(),
         )
@@ -179,9 +225,8 @@ def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
 
 def _compared(paths: list[Path]) -> str:
     """Return comparisons of the runs with the first of them, as text."""
-    from monitor.model.comparison.compare import Side, compare_runs
     from monitor.reports import comparison
-    from monitor.runs.follow import load
+    from monitor.runs.follow import compared, load
 
-    first, *others = [Side(view.report, view.step_seconds) for view in map(load, paths)]
-    return "\n".join(comparison.text(compare_runs(first, other)) for other in others)
+    first, *others = map(load, paths)
+    return "\n".join(comparison.text(compared(first, other)) for other in others)

@@ -62,7 +62,7 @@ class AmountTracker:
 
     def _is_average(self, reading: Reading, total: float | None, rate: float) -> bool:
         if reading.average:
-            return True
+            return reading.family != "epoch" or reading.seconds is None  # else it is over the epoch
         if total is None or reading.elapsed is None or total <= 0:
             return False
         rounding = MAX_SCALED_ROUNDING if total < MIN_UNSCALED else MAX_ROUNDING

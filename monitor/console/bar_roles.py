@@ -147,6 +147,8 @@ class UnlabeledBars:
 
     def _by_metrics(self, line: Reading) -> Pending | int:
         newest = self.bars[-1]
+        if line.skipped and not newest.complete:
+            return len(self.bars) - 1  # only a training skips steps
         if not (line.metrics or line.phases):
             return Pending.UNRELATED
         if newest.step < newest.total:

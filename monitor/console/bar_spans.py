@@ -92,6 +92,10 @@ class BarSpans:
             return None
         return self._span(_OpenBar("eval", None, begin, now), now)
 
+    def timed(self, name: str, seconds: float, now: float) -> Span:
+        """Return a span that has just ended, by what the program says of its length."""
+        return self._span(_OpenBar(name, None, now - seconds, now), now)
+
     def end_quiet(self, now: float, longest: float = MAX_QUIET_SECONDS) -> list[Span]:
         """Return the spans of bars without a new frame for `longest` seconds: they were interrupted or cleared."""
         over = [key for key, bar in self._open.items() if now - bar.last >= longest]

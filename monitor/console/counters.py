@@ -52,6 +52,7 @@ class Counter:
     per_epoch: bool = False  # starts again in every epoch
     epoch: float | None = None
     interval: int = 0  # steps between its last two readings
+    elapsed: float | None = None  # of a bar, as it was last drawn
     with_metrics: int = 0  # readings with metrics
     roles: dict[str, int] = field(default_factory=dict)  # role -> steps done in this round
 
@@ -197,6 +198,21 @@ class Counters:
         return main.base + reading.step + (1 if main.zero else 0)
 
     @property
+    def round_done(self) -> bool:
+        """Return whether the training's number has reached its total: that of an epoch, or of all."""
+        return self.main is not None and bool(self.main.total) and self.main.last == self.main.total
+
+    @property
+    def begun(self) -> bool:
+        """Return whether the training's bar was drawn at its start, and has not moved."""
+        return self.main is not None and self.main.begun and self.main.position == 0
+
+    @property
+    def in_first_epoch(self) -> bool:
+        """Return whether an epoch was named, and nothing that counts as a step."""
+        return self.main is None and self._first_epoch is not None
+
+    @property
     def missing_at_start(self) -> bool:
         """Return whether nothing of the training was read yet."""
         return self.main is None and self.epoch is None
@@ -300,6 +316,12 @@ class Counters:
     def _counter(self, reading: Reading) -> Counter | None:
         key = reading.counter
         counter = self._all.get(key)
+        main = self.main
+        if counter is None and main is not None and _is_redrawn(main, reading):
+            counter = self._all[key] = main
+            main.key = key
+        elif counter is main and main is not None and main.key != key and reading.row < main.row:
+            counter = None  # a bar above it, which had looked like it
         if counter is None:
             if len(self._all) >= MAX_COUNTERS:
                 return None
@@ -309,7 +331,7 @@ class Counters:
         if not reading.completed and reading.total and reading.step == reading.total:
             self._reached_total = True
         counter.total = reading.total or counter.total
-        counter.row = reading.row
+        counter.row, counter.elapsed = reading.row, reading.elapsed
         counter.per_epoch = counter.per_epoch or reading.per_epoch or (counter.bar and self._has_epoch_bar)
         counter.with_metrics += bool(reading.metrics)
         return counter
@@ -335,6 +357,10 @@ class Counters:
             self.main = counter
             return True
         if main.total is not None and main.last >= main.total:
+            if counter.bar and main.bar and counter.row < main.row and counter.done(reading) == counter.last + 1:
+                self._epoch_bars.add(counter.key)  # a bar above the training's moves where that is full
+                self.epochs, main.per_epoch = counter.total or self.epochs, True
+                return False
             return self._succeed(counter) if _continues(main, counter) else False
         if counter.with_metrics >= MIN_READINGS_WITH_METRICS and not main.with_metrics and not _is_inner(main, counter):
             return self._replace(counter, reading)
@@ -396,9 +422,10 @@ class Counters:
         return True
 
     def _is_full_again(self, main: Counter) -> bool:
-        """Return whether a bar that is only drawn full, once per epoch, means another epoch."""
-        later = self.epoch is not None and main.epoch is not None and self.epoch > main.epoch
-        return main.bar and main.per_epoch and main.last == main.total and later
+        """Return whether a number that is only told when it is full, once per epoch, means another epoch."""
+        later = self.epoch is not None and (self.epoch > main.epoch if main.epoch is not None else not main.per_epoch)
+        only_full = not self._fractional and (main.interval == main.total or (not main.bar and not main.interval))
+        return ((main.bar and main.per_epoch) or only_full) and main.last == main.total and later
 
     def _fall(self, main: Counter, read: Counter, reading: Reading, done: int, epoch_before: float | None) -> Position:
         """Take a lower number than before: a new round, or a repeated number."""
@@ -413,7 +440,8 @@ class Counters:
             return Position(main.position)
         main.roles.clear()
         full = main.last
-        if main.total and (new_epoch or (reading.completed and main.last >= NEARLY_COMPLETE * main.total)):
+        beyond = main.last + main.interval if not reading.completed else main.last / NEARLY_COMPLETE  # the next line
+        if main.total and (new_epoch or beyond >= main.total):
             full = max(full, main.total)  # a smaller total does not reduce the steps done
         advance = full - main.last + done
         main.base += full
@@ -422,12 +450,22 @@ class Counters:
             main.member = main.base  # epochs start over: another training
         main.last, main.per_epoch, main.epoch = done, main.per_epoch or new_epoch or reading.completed, self.epoch
         main.interval = max(1, done)
-        self._first = 0
-        return Position(main.base + done, advance, reading.completed and done == 0)
+        first, self._first = self._first, 0
+        return Position(main.base + done, advance, reading.completed and done == 0, 0, first if first < advance else 0)
 
 
 def _stem(counter: Counter) -> str:
     return counter.key.rpartition("/")[0]
+
+
+def _is_redrawn(main: Counter, bar: Reading) -> bool:
+    """Return whether a bar that was not drawn before is the training's with other words: `loss: 0.5`, `loss: 1e-05`.
+
+    It has as many steps, goes on from where that one is, and its time does too.
+    """
+    if bar.family != "bar" or not main.bar or bar.total is None or bar.total != main.total or bar.step is None:
+        return False
+    return main.last <= bar.step and main.last < main.total and (bar.elapsed or 0.0) >= (main.elapsed or 0.0)
 
 
 def _is_inner(main: Counter, counter: Counter) -> bool:

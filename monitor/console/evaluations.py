@@ -1,4 +1,7 @@
-"""Read what a line reports of an evaluation: `Validation | Loss: 2.9` is `val_loss`, and moves no training on."""
+"""Read what a line reports of an evaluation: `Validation | Loss: 2.9` is `val_loss`, and moves no training on.
+
+Its printed settings are none of the training's, which is as long as they say only by chance.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,37 @@ _AVERAGE = re.compile(r"^(?:average|avg|mean)_")  # over the set, as every resul
 _PREFIX = re.compile(r"(?:val|valid|validation|test|eval)_")
 _OTHER = re.compile(r"train|val|test|eval|.*/")  # names that say themselves what they are of
 _OWN = re.compile(r"(?:val|valid|validation|test|eval)[_/]|.*/")  # names that say it themselves
+
+# `evaluation: Evaluation(interval=600,`, `eval:` over indented lines, `{'eval': {'max_iters': 100,`
+_SETTINGS = re.compile(
+    r"(?<![\w.])(?P<name>['\"]?(?:\w{1,20}_)?(?:eval|valid|val|test|predict|inference|generat|sampl)[a-z]{0,12}"
+    r"(?:_\w{1,20})?)['\"]?\s?(?:[:=]\s{0,4}(?:\w{0,40}[({]|$)|\()",
+    re.IGNORECASE,
+)
+_CLOSED = re.compile(r"[^(){}]{0,2000}[)}]?")
+
+
+class EvaluationSettings:
+    """Leave out what a printed configuration says of an evaluation, on a line or on indented lines below its name."""
+
+    def __init__(self) -> None:
+        self._column: int | None = None  # of the name above
+
+    def without(self, text: str) -> str:
+        """Return the line without them; empty where the whole line is of an evaluation."""
+        line = text.strip()
+        if self._column is not None and line and len(text) - len(text.lstrip()) > self._column:
+            return ""
+        self._column = None
+        if not ("(" in text or "{" in text or line.endswith((":", "="))):
+            return text
+        for match in reversed(list(_SETTINGS.finditer(text))):
+            closed = _CLOSED.match(text, match.end())
+            end = closed.end() if closed is not None else match.end()
+            if end == len(text) and text[-1:] not in (")", "}"):
+                self._column = match.start()
+            text = text[: match.start()] + " " + text[end:]
+        return text
 
 
 def evaluation_parts(text: str) -> tuple[str, str, str] | None:

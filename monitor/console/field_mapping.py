@@ -7,7 +7,13 @@ from functools import lru_cache
 
 from monitor.console.reading import MAX_VALUES, Reading
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_NAME, Number, clean
-from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LEARNING_SIGNALS, LOWER_IS_BETTER, phase_name
+from trainhooks.protocol.vocabulary import (
+    HIGHER_IS_BETTER,
+    LEARNING_SIGNALS,
+    LOWER_IS_BETTER,
+    SCALER_OVERFLOW,
+    phase_name,
+)
 
 # Names
 
@@ -88,16 +94,16 @@ _ELAPSED = words(
 )
 _COSTS = words("data_cost reader_cost")  # Paddle's word for seconds
 _TRAINED = words("train train_time")  # a phase among other phases; alone the elapsed time
-_ALL = words("t total total_time")  # of the step if the phases in the line add up to it; else the elapsed time
+_ALL = words("t tot total total_time")  # of the step if the phases in the line add up to it; else the elapsed time
 TRAINING_TIME, TOTAL_TIME = "training", "all"  # times whose meaning depends on the line's other values
 # Bounds of the sum of a step's phases, as a share of the step; above 1 only by rounding.
 MIN_PHASES_SHARE, MAX_PHASES_SHARE = 0.75, 1.02
 VERL_TIMES = "timing_s/"  # prefix of the seconds of a part of the step
 _IGNORED = words(
     "eta remaining time_left left time_remaining remaining_time eta_seconds pid port rank local_rank world_size seed "
-    "device cuda gpu node worker line timestamp ts date datetime version v_num"
+    "device cuda gpu node worker line lineno line_no line_number timestamp ts date datetime version v_num"
 )
-_SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".go", ".rs")  # with the line: where a logger was called
+_SOURCE_FILE = re.compile(r"\.(?:py|cc|cpp|cu|go|rs)(?:_|$)")  # with the line: where a logger was called
 _MOMENT = words("time timestamp ts unix_time created_at")
 MIN_UNIX, MAX_UNIX = 1e9, 4e9  # seconds since 1970: years 2001 to 2096; longer than any training runs
 _TOKENS_RATE = re.compile(
@@ -123,6 +129,7 @@ _SAMPLES_TOTAL = words(
 )
 _TOKENS = words("perf/total_num_tokens tokens/step tokens_per_step batch_tokens tokens_per_batch tokens_in_batch")
 _SAMPLES = words("global_batch_size samples/step samples_per_step")
+_SKIPPED = words("number_of_skipped_iterations number_of_nan_iterations")  # since the line before
 _NEVER_NEGATIVE = re.compile(r"mfu|hfu|perplexity|ppl|accuracy|acc|memory|mem|tflops|tflop/s/gpu|grad_norm")
 _AT_MOST_100 = re.compile(r"mfu|hfu")
 
@@ -168,13 +175,20 @@ def set_value(into: Reading, raw_name: str, value: Number, seconds: float | None
     plain = name(raw_name)
     if plain.lstrip("_") in _MOMENT and not isinstance(value, str) and _set_moment(into, value):
         return
-    if not plain or plain in _IGNORED or plain[0].isdigit() or plain.endswith(_SOURCE_FILES):
+    if not plain or plain in _IGNORED or plain[0].isdigit() or _SOURCE_FILE.search(plain):
         return
     if isinstance(value, str):
         if plain not in STEP and plain not in _EPOCH:
             _set_metric(into, plain, value)
+    elif plain in _SKIPPED and value > 0:  # Megatron's; those whose loss was nan are among them
+        into.skipped = max(into.skipped, int(value))
+        into.reason = into.reason or SCALER_OVERFLOW
+        _set_metric(into, plain, value)
     elif plain in STEP or plain in _UPDATES or plain in TOTAL or plain in _EPOCH:
-        _set_position(into, plain, value)
+        if seconds is None:
+            _set_position(into, plain, value)
+        elif plain in STEP and into.seconds is None:  # `Step: 57ms` is a time, and no count
+            into.seconds = seconds
     elif not (_set_time(into, plain, value, seconds) or _set_amount(into, plain, float(value))):
         _set_metric(into, plain, value)
 
@@ -190,6 +204,9 @@ def _set_moment(into: Reading, value: int | float) -> bool:
 
 def resolve_ambiguous_times(into: Reading) -> None:
     """Decide the meaning of times with ambiguous names, once all values of a line are known."""
+    data = into.metrics.get("data")
+    if into.seconds is not None and isinstance(data, float | int) and 0 <= data <= MAX_PHASES_SHARE * into.seconds:
+        into.phases.setdefault("data", float(into.metrics.pop("data")))  # timm's: `Time: 0.412s ... Data: 0.290`
     trained, whole = into.ambiguous_times.pop(TRAINING_TIME, None), into.ambiguous_times.pop(TOTAL_TIME, None)
     if trained is not None and into.phases.keys() - {"data"}:
         into.phases[TRAINING_TIME] = into.phases.get(TRAINING_TIME, 0.0) + trained

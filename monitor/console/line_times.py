@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from monitor.console.line_prefixes import DAY
@@ -22,28 +23,41 @@ class Clock(Protocol):
 
 
 class ArrivalClock:
-    """The clock of a live log: a line's moment is its arrival."""
+    """The clock of a live log: a line's moment is its arrival. The program began at `began`, by default now."""
 
-    def __init__(self, now: float = 0.0) -> None:
-        self.now = self.began = now
+    def __init__(self, now: float = 0.0, began: float | None = None) -> None:
+        self.now = now
+        self.began = now if began is None else began
 
     def at(self, reading: Reading, advance: int) -> float:
         return self.now
 
 
+@dataclass(slots=True)
+class _Timed:
+    """A bar, or lines of one kind, by the elapsed time that they show."""
+
+    began: float
+    elapsed: float = 0.0
+    last: float = 0.0  # when a bar was last drawn
+    over: bool = False
+
+
 class PrintedClock:
     """The clock of a finished log, advanced by the times in its lines; it stops where they have none.
 
-    Times of day come first. Without them the elapsed time of a bar counts, then the elapsed time in a line, made
-    more exact by the seconds of one step, then the seconds of a step times the steps since the line before, then the
-    steps per second.
+    Times of day come first, where the lines of steps have them. Else they count between bars only, and within one
+    the elapsed time that it shows does. Then counts the elapsed time in a line, made more exact by the seconds of one
+    step, then the seconds of a step times the steps since the line before, then the steps per second.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self._origin: float | None = None  # time of day at 0
         self._before: float | None = None
-        self._bars: dict[str, tuple[float, float]] = {}  # bar -> its start, its elapsed time
+        self._by_day = False  # whether lines of steps have a time of day
+        self._drawn = False  # whether a bar is drawn: its time goes on, whatever times of day stand between its frames
+        self._timed: dict[str, _Timed] = {}  # by bar, or kind of line
 
     def at(self, reading: Reading, advance: int) -> float:
         moment = self._moment(reading, advance)
@@ -53,30 +67,52 @@ class PrintedClock:
 
     def _moment(self, reading: Reading, advance: int) -> float | None:
         if reading.wall is not None:
+            self._by_day = self._by_day or advance > 0
             return self._of_day(reading.wall)
-        if self._origin is not None:
+        if self._by_day:
             return None
-        if reading.family == "bar" and reading.elapsed is not None:
-            key = f"{reading.key}/{reading.total}"
-            began, elapsed = self._bars.get(key, (self.now, 0.0))
-            again = reading.per_epoch and reading.elapsed == elapsed and advance == reading.total  # a whole epoch
-            if reading.elapsed < elapsed or again:
-                began = self.now
-            if len(self._bars) < MAX_TIMED_BARS or key in self._bars:
-                self._bars[key] = (began, reading.elapsed)
-            return began + reading.elapsed
+        if reading.family == "bar":
+            return self._of_bar(reading, advance) if reading.elapsed is not None else None
         if reading.elapsed is not None:
+            moment = self._of_line(reading.family, reading.elapsed, advance)
             exact = self.now + reading.seconds if reading.seconds is not None and advance == 1 else None
-            agrees = exact is not None and abs(exact - reading.elapsed) <= ELAPSED_RESOLUTION
-            return exact if agrees else reading.elapsed
-        if reading.seconds is not None and (advance or reading.block):
+            return exact if exact is not None and abs(exact - moment) <= ELAPSED_RESOLUTION else moment
+        if reading.seconds is not None and (advance or (reading.block and not self._timed)):
             return self.now + reading.seconds * max(1, advance)
-        if reading.steps_rate and advance and reading.family != "bar":
+        if reading.steps_rate and advance:
             return self.now + advance / reading.steps_rate
         return None
 
+    def _of_bar(self, bar: Reading, advance: int) -> float:
+        elapsed = bar.elapsed or 0.0
+        known = self._timed_as(f"{bar.key}/{bar.total}")
+        # A full bar that is full again is another one, unless nothing has happened since: then it was drawn again.
+        is_another = known.over and (advance > 0 or self.now > known.last + ELAPSED_RESOLUTION)
+        if elapsed < known.elapsed or is_another:
+            known.began = self.now
+        known.elapsed, known.over = elapsed, bar.total is not None and bar.step == bar.total
+        known.last = max(self.now, known.began + elapsed)
+        self._drawn = not known.over
+        return known.last
+
+    def _of_line(self, kind: str, elapsed: float, advance: int) -> float:
+        """Return the moment by the elapsed time in a line: since the start, or since it last fell."""
+        if not advance:
+            return elapsed
+        known = self._timed_as(kind)
+        if elapsed < known.elapsed:
+            known.began = self.now
+        known.elapsed = elapsed
+        return known.began + elapsed
+
+    def _timed_as(self, key: str) -> _Timed:
+        known = self._timed.get(key) or _Timed(self.now)
+        if len(self._timed) < MAX_TIMED_BARS:
+            self._timed[key] = known
+        return known
+
     def _of_day(self, wall: float) -> float:
-        if self._origin is None:
+        if self._origin is None or (self._drawn and not self._by_day):
             self._origin = wall - self.now
         before = self._before if self._before is not None else wall
         if wall < DAY and before - wall > HALF_DAY:  # a time without its date, past midnight

@@ -46,6 +46,8 @@ class Terminal:
         self._parts: list[str] = []
         self._length = 0
         self._backed = 0  # characters in the line after the last step back
+        self._back = 0  # steps back that nothing has followed yet
+        self._right = ""  # what stands right of a step back into a bar: the count is drawn over its middle
         self._last: tuple[str, int] | None = None  # the last frame and its row: repeated, it is ignored
         self._drawn = False  # this line overwrote text
         self._number = 1
@@ -70,7 +72,7 @@ class Terminal:
         Args:
             still: also one that may still grow, if it has been drawn.
         """
-        text = "".join(self._parts)
+        text = self._text()
         whole = self._held == "\r" or (self._drawn and (still or text.rstrip().endswith("]")))
         return Line(text, self._number, self._row, True) if whole and text.strip() else None
 
@@ -105,11 +107,13 @@ class Terminal:
             elif first == "\r":
                 self._end_frame()
             elif first == "\b":
-                self._back(len(text))
+                self._back += len(text)
             elif first == TAB or (first >= " " and not "\x7f" <= first <= "\x9f"):
                 self._append(text)
 
     def _append(self, text: str) -> None:
+        if self._back:
+            self._step_back()
         room = MAX_LINE - self._length
         if room > 0:
             self._parts.append(text[:room])
@@ -128,7 +132,7 @@ class Terminal:
         elif final in "CG":
             self._append(" ")
         elif final == "D":
-            self._back(_first(arguments, 1))
+            self._back += _first(arguments, 1)
 
     def _starts_over(self, arguments: str, final: str) -> bool:
         """Return whether a sequence erases this line or moves back in it."""
@@ -136,25 +140,38 @@ class Terminal:
             return _first(arguments, 0) in (1, 2)
         return final == "G" and _first(arguments, 1) <= max(1, self._length)
 
-    def _back(self, count: int) -> None:
-        if self._length > MAX_BACK:
+    def _step_back(self) -> None:
+        """Go back by all steps that came together, as something is written there."""
+        count, self._back = self._back, 0
+        if not count or self._length > MAX_BACK:
             return
-        text = "".join(self._parts)
-        left = text[: max(0, len(text) - count)]
-        if len(text) - self._backed >= MIN_BACK_FRAME:
-            self._end_frame()
-        self._parts, self._length, self._drawn, self._backed = [left], len(left), True, len(left)
+        text = self._text()
+        left = text[: max(0, self._length - count)]
+        if left.count("[") > left.count("]"):
+            right = text[len(left) :]
+        else:
+            right = ""
+            if len(text) - self._backed >= MIN_BACK_FRAME:
+                self._end_frame()
+        self._parts, self._length, self._drawn, self._backed, self._right = [left], len(left), True, len(left), right
+
+    def _text(self) -> str:
+        """Return the line so far, with what a step back has left of it."""
+        left = "".join(self._parts)
+        return left + self._right[self._length - self._backed :] if self._right else left
 
     def _end_frame(self) -> None:
-        text = "".join(self._parts)
+        text = self._text()
         if text.strip() and (text, self._row) != self._last:
             self._last = (text, self._row)
             self._out.append(Line(text, self._number, self._row, True))
-        self._parts, self._length, self._drawn, self._backed = [], 0, True, 0
+        self._parts, self._length, self._drawn, self._backed, self._right = [], 0, True, 0, ""
+        self._back = 0
 
     def _end_line(self) -> None:
-        self._out.append(Line("".join(self._parts), self._number, self._row, False))
-        self._parts, self._length, self._drawn, self._backed = [], 0, False, 0
+        self._out.append(Line(self._text(), self._number, self._row, False))
+        self._parts, self._length, self._drawn, self._backed, self._right = [], 0, False, 0, ""
+        self._back = 0
         self._number += 1
         self._row += 1
 

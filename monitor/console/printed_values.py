@@ -31,10 +31,11 @@ TIME_UNIT = (
     r"(?:nsec|ns|usec|us|µs|μs|msecs?|ms|milliseconds?|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)"
     r"(?![A-Za-z/])"
 )
-# 1m16s  2h 3m  1 day, 2:03:04  46:47
+# 1m16s  2h 3m  2s263ms  1 day, 2:03:04  46:47
 SPAN = (
     rf"(?:\d{{1,4}} days?,? )?{CLOCK}"
-    r"|\d{1,6}(?:\.\d{1,9})? ?[dhm] ?\d{1,2} ?[hms](?: ?\d{1,2} ?[ms])?(?![A-Za-z])"
+    r"|\d{1,6}(?:\.\d{1,9})? ?[dDhm] ?\d{1,2} ?[hms](?: ?\d{1,2} ?[ms])?(?![A-Za-z])"
+    r"|\d{1,6}(?:s|m(?=\d{1,3}ms)) ?\d{1,3} ?ms(?![A-Za-z/])"
 )
 
 # [====>   ]  [███░░]

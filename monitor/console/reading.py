@@ -15,7 +15,7 @@ MAX_PERCENT_SUM = 105.0  # percent; a larger sum of parts is a contradiction
 class Reading:
     """The values of one line. None and empty mean unknown."""
 
-    family: str  # what it was recognized as: bar, step, metrics, phases, skip, epoch or pattern
+    family: str  # what it was recognized as: bar, step, metrics, phases, span, skip, epoch or pattern
     number: int = 0  # of the line
     row: int = 0  # of the line on the screen
     rank: int | None = None
@@ -52,6 +52,7 @@ class Reading:
     average: bool = False  # the rates are over the whole time so far
     role: str | None = None
     reason: str | None = None  # why a step was skipped
+    skipped: int = 0  # steps since the line before of which none is named
     impossible: list[str] = field(default_factory=list)  # values left out because they cannot be true
 
     @property

@@ -10,6 +10,7 @@ from trainhooks.protocol.limits import Number
 MAX_NOTES = 20
 # Journals hold these texts: the diagnosis reads what follows them.
 NOTE_PREFIX, LEFT_OUT = "console: ", "left out, because it cannot be true: "
+BY_EPOCHS = "the program numbers only its epochs, so each step shown here is an epoch"
 MAX_LAST_VALUES = 2000  # names whose last value is kept; values of others are reported every time
 
 
@@ -23,7 +24,7 @@ class Reported:
     _noted: set[str] = field(default_factory=set)
 
     def new_metrics(self, metrics: dict[str, Number], step: int | None) -> dict[str, Number]:
-        """Return the metrics that are new: a bar repeats its metrics with every frame."""
+        """Return the metrics that are new at a step: a bar repeats its metrics with every frame."""
         new = {}
         for name, value in metrics.items():
             if self._seen.get(name) != (step, value):

@@ -22,6 +22,11 @@ _EPOCH = re.compile(
     r"(?:[ \t]{0,12}(?:/|of)[ \t]{0,12}(?P<epochs>\d{1,7}))?\]?",
     re.IGNORECASE,
 )
+_GENERATION = re.compile(  # of an evolution strategy, as an epoch: `generation 12 mean_return 31.4`, `Gen 3/50: best 7`
+    r"(?<!\w)gen(?:eration)?[ #]{1,3}(?P<epoch>\d{1,7})(?:[ ]?(?:/|of)[ ]?(?P<epochs>\d{1,7}))?"
+    r"(?=[ \t]{0,4}[:,|-]?[ \t]{0,4}(?:best|mean|avg|average|max|median|fit|return|reward|score))",
+    re.IGNORECASE,
+)
 _IN_EPOCH = re.compile(
     r"(?:\[[ \t]{0,8}|^[ \t]{0,8}train(?:ing)?: (?=\d{1,7} \[))(?P<epoch>\d{1,7})(?:/(?P<epochs>\d{1,7}))?"
     r"(?:\]|(?<=\d)(?= ))"
@@ -96,7 +101,7 @@ def read_labels(text: str, into: Reading) -> str:
     if planned is not None and _TRAINING_VALUE.search(text) is None:
         into.planned_epochs = int(planned["epochs"] or planned["of"])
         return _cut(text, planned)
-    epoch = _EPOCH.search(text) if "ep" in lower else None
+    epoch = (_EPOCH.search(text) if "ep" in lower else None) or (_GENERATION.search(text) if "gen" in lower else None)
     if epoch is not None:
         into.epoch = float(epoch["epoch"])
         into.epochs = int(epoch["epochs"]) if epoch["epochs"] else None

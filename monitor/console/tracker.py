@@ -17,16 +17,19 @@ from monitor.console.bar_spans import BarSpans
 from monitor.console.configuration import only_arguments
 from monitor.console.counters import Counters, Position
 from monitor.console.drafts import Draft, HeldStep, durations, epoch_of, phases_together
+from monitor.console.epoch_steps import EpochSteps, set_first_time
 from monitor.console.line_times import ArrivalClock, Clock
 from monitor.console.reading import MAX_PERCENT_SUM, Reading
-from monitor.console.reported import Reported
+from monitor.console.reported import BY_EPOCHS, Reported
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Span, Step
 from trainhooks.protocol.limits import Number
+from trainhooks.protocol.vocabulary import SCALER_OVERFLOW
 
 MAX_GROUP = 4096  # readings of one moment
 POSITION_SECONDS = 1.0  # between two reports of the printed position
 HOLD_SECONDS = 0.3  # seconds that the newest step waits for its phases and metrics
 SAME_MOMENT_SECONDS = 1e-6  # seconds; computed moments that are equal differ by less
+_OF_EVALUATION = ("val_", "eval_", "test_")  # begins of names
 MAX_ROUNDED_RATIO = 1.05  # a program's own times are rounded: phases may exceed their step by this ratio
 
 
@@ -41,6 +44,7 @@ class Tracker:
     reported: Reported = field(default_factory=Reported)
     _out: list[Event] = field(default_factory=list)
     _held: list[HeldStep] = field(default_factory=list)
+    _newest: int = 1  # of these, the last ones that came with one line
     _drafts: list[Draft] = field(default_factory=list)  # of one moment
     _moment: float = 0.0
     _ended: float = 0.0  # the end of the newest step whose time is known
@@ -50,6 +54,8 @@ class Tracker:
     _busy: float = 0.0  # seconds of spans since the mark
     _tokens: AmountTracker = field(default_factory=lambda: AmountTracker("tokens"))
     _samples: AmountTracker = field(default_factory=lambda: AmountTracker("samples"))
+    _skipped: int = 0  # steps that a line told of without a number; they are the next ones
+    _epochs: EpochSteps = field(default_factory=EpochSteps)
     _waiting: Reading | None = None  # phases that were printed before their step
     _phases_first: bool | None = None
     _reported_total: int | None = None
@@ -66,6 +72,10 @@ class Tracker:
         reading = replace(reading, metrics=dict(reading.metrics), impossible=list(reading.impossible))
         if reading.family == "phases":
             self._add_printed_phases(reading)
+        elif reading.family == "span":
+            now = self.clock.at(reading, 0)
+            self._close(now)
+            self._append_span(self._spans.timed(reading.key or "", reading.seconds or 0.0, now))
         else:
             self._add_reading(reading)
         for value in reading.impossible:
@@ -113,13 +123,21 @@ class Tracker:
         self._busy += unlabeled.spent
 
     def _follow(self, reading: Reading) -> None:
+        if reading.family == "skip" and reading.step is None:
+            self._skipped += reading.skipped
+            return
         position = self.counters.add_reading(reading)
-        now = self.clock.at(reading, position.advance if position is not None else 0)
+        self._epochs.set_own_time(reading)
+        is_first_epoch = position is None and self.counters.in_first_epoch and bool(reading.metrics)
+        now = self.clock.at(reading, position.advance if position is not None else int(is_first_epoch))
         self._close(now)
         moved = position is not None and position.advance > 0
         tokens, samples = self._tokens.add_reading(reading, moved), self._samples.add_reading(reading, moved)
         self._append_total(now)
         if position is None:
+            if is_first_epoch and self._mark is None:
+                self._mark = now  # if only epochs are numbered, the next one runs from here
+                self._epochs.hold(reading, tokens, samples)
             self._add_other_reading(reading, now)
             return
         if reading.family == "bar" and self._mark is None and reading.elapsed is not None:
@@ -142,8 +160,9 @@ class Tracker:
             return
         if any(name.startswith("eval_") for name in reading.metrics):
             self._end_evaluation(now)
-        if reading.family == "epoch" and self.counters.main is None and reading.metrics and self._mark is None:
-            self._mark = now  # if only epochs are numbered, the next one runs from here
+        if self.counters.round_done and any(name.startswith(_OF_EVALUATION) for name in reading.metrics):
+            self._close(now)
+            self._end_validation(now)
         if self.counters.missing_at_start and only_arguments(reading):
             return
         self._append_metrics(reading, self.counters.at(reading), now)
@@ -158,7 +177,9 @@ class Tracker:
 
     def _advance(self, position: Position, reading: Reading, now: float, tokens: Amount, samples: Amount) -> None:
         if self.counters.by_epochs:
-            self._note("the program numbers only its epochs, so each step shown here is an epoch")
+            self._note(BY_EPOCHS)
+        else:
+            self._drop_first_epoch(now)
         if position.skipped_over:
             self._before = position.skipped_over
             self._append_start(position.skipped_over, now)
@@ -167,6 +188,9 @@ class Tracker:
         for span in self._spans.end_quiet(now, 0.0):
             self._append_span(span)
         phases, self._waiting = self._waiting, None
+        if self._skipped:
+            reading.skipped, reading.reason = max(reading.skipped, self._skipped), reading.reason or SCALER_OVERFLOW
+            self._skipped = 0
         self._drafts.append(Draft(position.index, position.advance, reading, tokens, samples, phases))
         self._moment, self._last_advance = now, position.advance
         if len(self._drafts) >= MAX_GROUP:
@@ -181,11 +205,13 @@ class Tracker:
             if not draft.reading.phases and draft.reading.seconds is None:
                 draft.reading.phases, draft.reading.seconds = reading.phases, reading.seconds
         elif self._held and self._held[-1].step.index == index:
-            step = self._held[-1].step
-            step.tokens = tokens.per_step if step.tokens is None else step.tokens
-            step.samples = samples.per_step if step.samples is None else step.samples
-            if reading.phases and not step.phases:
-                self._add_phases(self._held[-1], reading)
+            newest = self._held[-self._newest :]
+            for held in newest:
+                step = held.step
+                step.tokens = tokens.share(len(newest), held.seconds) if step.tokens is None else step.tokens
+                step.samples = samples.share(len(newest), held.seconds) if step.samples is None else step.samples
+            if reading.phases and not newest[-1].step.phases:
+                self._add_phases(newest, reading)
 
     def _append_start(self, steps: int, now: float) -> None:
         self._start_step = steps
@@ -200,6 +226,18 @@ class Tracker:
         begin = self._mark or now
         for index in range(self._start_step + 1, self._start_step + steps + 1):
             self._held.append(HeldStep(Step(producer="", seq=0, t=begin, index=index, start=begin)))
+        first = self._epochs.take()
+        if first is not None and self.counters.by_epochs:
+            began = self.clock.began if isinstance(self.clock, ArrivalClock) else 0.0
+            set_first_time(self._held[-1], first, now - begin, began)
+            if first.phases is not None:
+                self._add_phases(self._held[-1:], first.phases)
+
+    def _drop_first_epoch(self, now: float) -> None:
+        """Report the phases of a first epoch that is no step."""
+        first = self._epochs.take()
+        if first is not None and first.phases is not None:
+            self._append_phase_metrics(first.phases, now)
 
     def _close(self, now: float) -> None:
         """Set the times of the steps of the last moment, now that it is past."""
@@ -243,7 +281,9 @@ class Tracker:
             self._append_start(self._start_step + count - self.most, self._moment)
             begin += (count - self.most) * (seconds or 0.0)
             count = self.most
-        tokens, samples = (amount.share(draft.count, seconds) for amount in (draft.tokens, draft.samples))
+        # A printed rate is over the time of the step that is printed beside it, without what came in between.
+        rated = min(reading.seconds, seconds) if reading.seconds and seconds else seconds
+        tokens, samples = (amount.share(draft.count, rated) for amount in (draft.tokens, draft.samples))
         end, epoch, place = begin, epoch_of(reading), self._owner(draft, count)
         for number, spent in enumerate(durations(draft, count, place, seconds)):
             end = end + spent if spent is not None else self._moment
@@ -254,15 +294,18 @@ class Tracker:
             self._held.append(HeldStep(step, spent))
         last, own = self._held[-1], reading.seconds
         if reading.reason is not None:
-            last.step.status, last.step.reason = "skipped", reading.reason
+            for held in self._held[-min(count, max(1, reading.skipped)) :]:  # which of them is not told
+                held.step.status, held.step.reason = "skipped", reading.reason
         longest = seconds * MAX_ROUNDED_RATIO if seconds is not None else self._moment - self._ended
         if own is not None and count == 1 and own <= longest:
             last.set_duration(end, own if seconds is None else min(own, seconds))
         last.step.metrics = self.reported.new_metrics(reading.metrics, last.step.index)
+        self._newest = count
         if reading.phases:
-            self._add_phases(last, reading)
+            self._add_phases(self._held[-count:], reading)
         if draft.phases is not None:
-            self._add_phases(self._held[place - count], draft.phases)
+            steps = [self._held[place - count]] if draft.phases.block else self._held[-count:]
+            self._add_phases(steps, draft.phases)
         if last.seconds is not None:
             self._ended = max(self._ended, last.step.start + last.seconds)
 
@@ -277,6 +320,8 @@ class Tracker:
     def _add_printed_phases(self, reading: Reading) -> None:
         """Take the phases of a step: the one just reported or the next, whichever the program means."""
         now = self.clock.at(reading, 0)
+        if self.counters.main is None and self._epochs.add_phases(reading):
+            return
         if self._phases_first is None:
             self._phases_first = self.counters.index == 0
         if self._drafts and reading.block:
@@ -298,14 +343,15 @@ class Tracker:
         elif self._drafts and not of_next and (parts := phases_together(self._drafts[-1].phases, reading)) is not None:
             self._drafts[-1].phases = parts
         elif not self._drafts and last is not None and not last.step.phases and not of_next:
-            self._add_phases(last, reading, now)
+            self._add_phases([last] if reading.block else self._held[-self._newest :], reading, now)
         elif reading.block:
             self._waiting = reading
         else:
             self._append_phase_metrics(reading, now)
 
-    def _add_phases(self, held: HeldStep, reading: Reading, now: float | None = None) -> None:
-        """Add phases to a step where they fit into it."""
+    def _add_phases(self, steps: list[HeldStep], reading: Reading, now: float | None = None) -> None:
+        """Add phases to the steps of a line where they fit: those of a typical step, else the sum over all of them."""
+        held = steps[-1]
         step, own = held.step, reading.seconds if reading.block else None
         if own is not None and held.seconds is None:
             end = max(step.t, now or step.t)
@@ -317,10 +363,15 @@ class Tracker:
         elif own is not None and held.seconds is not None and own <= held.seconds * MAX_ROUNDED_RATIO:
             held.set_duration(step.start + held.seconds, min(own, held.seconds))
         whole = sum(reading.phases.values())
-        if held.seconds is not None and whole <= held.seconds * MAX_ROUNDED_RATIO:
-            step.phases = step.phases + [(name, seconds, "host", 1) for name, seconds in reading.phases.items()]
-        else:
+        longest = (held.seconds or 0.0) * MAX_ROUNDED_RATIO
+        if held.seconds is None or whole > longest * len(steps):
             self._append_phase_metrics(reading, now or step.t)
+            return
+        parts = 1 if whole <= longest else len(steps)
+        for each in steps:
+            each.step.phases = each.step.phases + [
+                (name, seconds / parts, "host", 1) for name, seconds in reading.phases.items()
+            ]
 
     def _append_phase_metrics(self, reading: Reading, now: float) -> None:
         """Report times that fit no step as metrics."""
@@ -343,9 +394,9 @@ class Tracker:
         self._append_span(self._spans.inner_evaluation(self._mark))
 
     def _end_validation(self, now: float) -> None:
-        """Take results on a full bar that is drawn again, as Keras does: it has validated since its last batch."""
-        if self._mark is None or not self._ended or self._ended < self._mark - SAME_MOMENT_SECONDS:
-            return  # the end of its last batch is unknown
+        """Take results behind a full count, or on a full bar that is drawn again: it has validated since then."""
+        if self._drafts or self._mark is None or not self._ended or self._ended < self._mark - SAME_MOMENT_SECONDS:
+            return  # the end of its last batch is unknown, or the same moment
         self._append_span(self._spans.evaluation(self._mark, now))
 
     def _append_span(self, span: Span | None) -> None:
@@ -367,7 +418,8 @@ class Tracker:
         if self._drafts and self._drafts[-1].index == at:
             self._drafts[-1].reading.metrics.update(values)
             return {}
-        values = self.reported.new_metrics(values, at)
+        place = -reading.number if at is None and reading.family != "bar" else at  # a line is not drawn again
+        values = self.reported.new_metrics(values, place)
         if values and self._held and self._held[-1].step.index == at:
             self._held[-1].step.metrics.update(values)
         elif values:
@@ -397,19 +449,22 @@ class Tracker:
         """
         if self._unlabeled.bars and (last or (now is not None and self._unlabeled.overdue(now))):
             self._settle(self._unlabeled.likely())
+        if last:
+            self._drop_first_epoch(self._moment)
         if now is not None or last:
             self._close(float("inf"))
             for span in self._spans.end_quiet(now or 0.0, 0.0 if last else bar_spans.MAX_QUIET_SECONDS):
                 self._append_span(span)
-        keep = 0 if last or (self._held and now is not None and now - self._held[-1].step.t > HOLD_SECONDS) else 1
-        ready = [step.event() for step in self._held[: len(self._held) - keep]]
+        is_over = last or (self._held and now is not None and now - self._held[-1].step.t > HOLD_SECONDS)
+        keep = 0 if is_over else self._newest
+        ready = [step.event() for step in self._held[: max(0, len(self._held) - keep)]]
         del self._held[: len(ready)]
         self.steps += len(ready)
         if ready:
             self._emitted = ready[-1].index
         self._append_place(now, last)
         out, self._out = [*self._out, *ready], []
-        return out
+        return sorted(out, key=lambda event: event.t)  # a log may be drained once: spans lie between its steps
 
     def _append_place(self, now: float | None, last: bool) -> None:
         """Report where the program is by what it prints, if that has changed."""
@@ -433,7 +488,8 @@ class Tracker:
     def pulse(self, now: float) -> Pulse | None:
         """Return a pulse with what is open now; None where unknown."""
         spans = self._spans.open(now)
-        if self._mark is None or self._last_advance != 1 or self.counters.finished:
+        is_single = self._last_advance == 1 or self.counters.begun  # a bar at its start: the first step is open
+        if self._mark is None or not is_single or self.counters.finished:
             return Pulse(producer="", seq=0, t=now, spans=spans) if spans else None
         return Pulse(
             producer="",

@@ -8,9 +8,8 @@ from pkgutil import iter_modules
 from monitor.diagnosis import rules
 from monitor.diagnosis.rule import MOST_COST, Evidence, Family, Rule, gpu_evidence, registered
 from monitor.model.comparison.what_if import gain_of
-from monitor.model.report import Finding, Report
+from monitor.model.report import Finding, Lost, Report
 from monitor.model.state import used_gpus
-from monitor.units import share
 
 # All rules. They register themselves; a module in `monitor.diagnosis.rules` is found by listing that package.
 
@@ -37,19 +36,28 @@ def diagnose(evidence: Evidence) -> list[Finding]:
         state.throttles, state.main.timelines, report.wall.total, ended, used_gpus(state), state.main.wall.first_step
     )
     made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
-    findings = limit_costs(evidence, drop_explained([finding for finding in made if finding is not None]))
+    findings = drop_explained([finding for finding in made if finding is not None])
     for finding in findings:
         set_gain(report, finding)
+        if finding.code == "stalled":  # nobody knows when it goes on
+            report.progress.eta_seconds = report.progress.eta_low = report.progress.eta_high = None
     return sorted(findings, key=_order)
 
 
-def _order(finding: Finding) -> tuple[int, int, float, int, str]:
-    """By severity, priority and cost; ties by family and code, so that the order of the rules never counts."""
+def _order(finding: Finding) -> tuple[bool, bool, int, int, float, int, str]:
+    """By severity, priority and cost; ties by family and code, so that the order of the rules never counts.
+
+    A run that ended, stands still, learns nothing or the wrong thing comes before all that costs time, however much.
+    """
     rule = BY_CODE[finding.code]
     severity, family = SEVERITIES.index(finding.severity), _FAMILIES.index(rule.family)
-    return severity, rule.priority, -(finding.lost_fraction or 0.0), family, finding.code
+    is_info, is_critical = finding.severity == "info", finding.severity == "critical"
+    is_of_time = finding.cost is not None  # slower steps may be a symptom: what costs most comes first
+    is_first = rule.priority <= LEARNS_NOTHING or (is_critical and rule.family is Family.PROGRESS and not is_of_time)
+    return is_info, not is_first, severity, rule.priority, -(_lost(finding) or 0.0), family, finding.code
 
 
+LEARNS_NOTHING = 1  # the priority of such findings; those on the run's end have a lower one
 LEAST_PART = 0.5  # of a measured time, that a fix removes at least
 
 
@@ -57,7 +65,12 @@ def set_gain(report: Report, finding: Finding) -> None:
     """Set how much faster the steps are once a finding is fixed."""
     _set_range(finding)
     finding.gain = None if BY_CODE[finding.code].no_bound else gain_of(report, finding)
-    finding.recoverable = None if finding.gain is None else 1.0 - 1.0 / finding.gain.most
+    gain, of = finding.gain, report.wall.stepping
+    finding.recoverable = finding.lost = None
+    if gain is not None:
+        low, likely = (None if factor is None else of * (1.0 - 1.0 / factor) for factor in (gain.least, gain.likely))
+        finding.recoverable = 1.0 - 1.0 / gain.most
+        finding.lost = Lost(low, likely, of * finding.recoverable, of)
 
 
 def _set_range(finding: Finding) -> None:
@@ -93,54 +106,11 @@ def _is_explained(symptom: Finding, causes: list[Finding], shown_only: bool) -> 
             if row.if_shown is shown_only and row.matches(cause, symptom):
                 if not row.if_most:
                     return True
-                taken += cause.lost_fraction or 0.0
-    cost = 1.0 if symptom.lost_fraction is None else symptom.lost_fraction
-    return taken > 0.0 and taken >= MOST_COST * cost
+                taken += _lost(cause) or 0.0
+    cost = _lost(symptom)
+    return taken > 0.0 and taken >= MOST_COST * (1.0 if cost is None else cost)
 
 
-# Gains limited by the GPU's idle time.
-#
-# The host queues work and then waits. While the GPU is busy, the host's time costs nothing: reducing it can gain at
-# most the GPU's idle time.
-
-MIN_IDLE_COST = 0.05  # of the time since the first step: less idle time than this is no finding
-MIN_WARNING_SHARE = 0.15  # likewise: what can gain less is information; a wait for data is judged by the same share
-MIN_CRITICAL_SHARE = 0.30  # likewise, for critical findings
-GAIN_UNKNOWN = "gain unknown: neither SM activity nor CUDA events show how busy the GPU is"
-
-
-def limit_costs(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
-    """Return the findings with costs limited to the GPU's idle time where their fix removes nothing else."""
-    if evidence.device is None or not evidence.steps:
-        return findings
-    return [finding for finding in findings if _limit_cost(evidence, finding)]
-
-
-def _limit_cost(evidence: Evidence, finding: Finding) -> bool:
-    """Limit what a finding costs; False where there is no idle time worth a finding."""
-    if not BY_CODE[finding.code].idle_time or finding.over:
-        return True  # also what happened before the first step
-    most = evidence.max_idle
-    if most is None:
-        finding.lost_fraction = None
-        finding.evidence.append(GAIN_UNKNOWN)
-        if evidence.min_idle < MIN_WARNING_SHARE:
-            finding.severity = "info"
-        return True
-    if most < MIN_IDLE_COST:
-        return False
-    if finding.lost_fraction is not None and finding.lost_fraction > most * evidence.loop_share:
-        finding.lost_fraction = most * evidence.loop_share
-        finding.evidence.append(_idle_reason(evidence, most))
-        if most < MIN_WARNING_SHARE:
-            finding.severity = "info"
-        elif most < MIN_CRITICAL_SHARE and finding.severity == "critical":
-            finding.severity = "warning"
-    return True
-
-
-def _idle_reason(evidence: Evidence, most: float) -> str:
-    device = evidence.device
-    if device is not None and device.sm_active is not None and device.sm_active >= (device.queued or 0.0):
-        return f"SMs active {share(device.sm_active)} of the time: at most {share(most)} to gain"
-    return f"GPU busy at least {share(1.0 - most)} of the time: at most {share(most)} to gain"
+def _lost(finding: Finding) -> float | None:
+    """Return what a finding has cost, of all time; where that is not known, what it costs now, of the loop's."""
+    return finding.cost if finding.lost_fraction is None else finding.lost_fraction

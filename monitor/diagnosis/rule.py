@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any
 
+from monitor.diagnosis.judge import BUSY_IDLE, judge
 from monitor.model.comparison.compare import Side
 from monitor.model.device.device_report import Device
+from monitor.model.device.device_steps import WARM_UP_STEPS
 from monitor.model.device.throttle_events import MAX_MISSED_READINGS
 from monitor.model.device.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
+from monitor.model.device.trace_report import Kernel, kernels_of
+from monitor.model.device.traced_parts import newest_trace
 from monitor.model.report import Finding, PhaseRow, Report
-from monitor.model.state import RunState
+from monitor.model.standing import STALLED, silence, was_given_up
+from monitor.model.state import Held, RunState
 from monitor.model.steps.stack_samples import BETWEEN_STEPS as BETWEEN_STEPS
 from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.step_intervals import Timelines
@@ -30,7 +36,8 @@ MIN_STEPS = 20  # for rules about every step: a reliable median after the warm-u
 MIN_STACK_SAMPLES = 12
 MIN_PLACE_SHARE, MAX_PLACE_LINES = 0.1, 3  # of the samples, for a place to be named; and how many are
 # Limits on the number of steps are meant for short ones. Of steps that take seconds a few show as much: without the
-# first three, the others have to fill this many seconds.
+# first three, the others have to fill this many seconds, or call the model as often as `MIN_STEPS` do: an optimizer's
+# closure is called many times in a step.
 MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 3.0
 # Phases in which the model is computed.
 COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
@@ -38,24 +45,39 @@ COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A run at one moment. `before` is the last comparable run of the same command, where there is one."""
+    """A run at one moment.
+
+    Attributes:
+        previous: the last comparable run of the same command, where there is one.
+        kernels: all that ran in the traced steps, the costliest first.
+    """
 
     state: RunState
     report: Report
     open: OpenWork
     previous: Side | None = None
+    kernels: list[Kernel] = field(init=False)
+
+    def __post_init__(self) -> None:
+        trace = newest_trace(self.state.main)
+        object.__setattr__(self, "kernels", [] if trace is None else kernels_of(trace))
 
     @property
     def steps(self) -> int:
         """Return the number of steps of the leading rank that were recorded."""
         return self.state.main.step_seconds.settled().count
 
-    def has_steps(self, steps: int = MIN_STEPS) -> bool:
-        """Return whether so many steps were recorded, or a few long ones."""
-        if self.steps >= steps:
+    def has_steps(self) -> bool:
+        """Return whether enough steps were recorded, or a few that do as much."""
+        if self.steps >= MIN_STEPS:
             return True
-        wall = self.state.main.wall
-        if self.steps < MIN_LONG_STEPS or wall.warm is None or wall.last_step is None:
+        if self.steps < MIN_LONG_STEPS:
+            return False
+        main = self.state.main
+        if main.repeated_calls * (1 - WARM_UP_STEPS / self.steps) >= MIN_STEPS:
+            return True
+        wall = main.wall
+        if wall.warm is None or wall.last_step is None:
             return False
         return wall.last_step - wall.warm >= MIN_LONG_SECONDS
 
@@ -104,6 +126,11 @@ class Evidence:
         most = self.device.busy_most if self.device is not None else None
         return 0.0 if most is None else 1.0 - most
 
+    @property
+    def is_hidden_by_gpu(self) -> bool:
+        """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
+        return self.host_only and max(self.max_idle or 0.0, self.min_idle) < BUSY_IDLE
+
     def phase(self, name: str) -> PhaseRow | None:
         return next((row for row in self.report.phases if row.name == name), None)
 
@@ -127,20 +154,52 @@ class Evidence:
 
     @property
     def between_steps(self) -> float:
-        """Return the seconds outside all steps and spans, without one-offs."""
+        """Return the seconds outside all steps and spans, without one-offs, and without what goes on."""
         once = sum(once_in(self.state.main.gaps.settled().quantiles, ()))
-        return max(0.0, self.report.wall.between_steps - once)
+        stalled = self.report.wall.spans.get(STALLED, 0.0)  # has a name of its own
+        return max(0.0, self.report.wall.between_steps - once - max(0.0, self.open_gap - stalled))
+
+    @property
+    def open_gap(self) -> float:
+        """Return the seconds since the last step, up to the last sign of life: what goes on is no habit yet."""
+        main = self.state.main
+        pulse, last = main.pulse, main.wall.last_step
+        silent = silence(self.state, self.state.host[-1].t) if self.is_running and self.state.host else None
+        if silent is not None:
+            return silent.seconds
+        if pulse is None or last is None or pulse.step is not None or pulse.spans:
+            return 0.0
+        return max(0.0, pulse.t - last - main.wall.since_last_step)
+
+    @property
+    def held(self) -> Held | None:
+        """Where the training has stood since its last sign of progress: while it does, that is no habit yet."""
+        return self.state.held.get(self.state.lead or 0)
+
+    @property
+    def stood(self) -> Held | None:
+        """Return the same, also of a run that was given up; None where it went on to its end."""
+        outcome, held = self.report.outcome, self.held
+        return held if held is not None and (self.is_running or was_given_up(outcome, held)) else None
 
     @property
     def facts(self) -> RunFacts:
         return self.state.facts
 
     def setting(self, *names: str) -> tuple[str, Any] | None:
-        """Return name and value of the first of these settings in the facts, at whatever depth."""
+        """Return name and value of the first of these settings in the facts, at whatever depth.
+
+        What is known of a loader has Hugging Face's names; where no configuration has them it has the loader's own.
+        """
+        table = self.facts.table
+        configured = {name: value for name, value in table.items() if name != "loader"}
         for name in names:
-            value = _find_setting(self.facts.table, name)
+            value = _find_setting(configured, name)
             if value is not None:
                 return name, value
+            value = _find_setting(table, name)
+            if value is not None:
+                return name.removeprefix("dataloader_"), value
         return None
 
     def count_setting(self, *names: str) -> tuple[str, int] | None:
@@ -167,8 +226,14 @@ class Evidence:
 
     def sampled_seconds(self, *phases: str) -> dict[Sample, float]:
         """Return the seconds that these samples stand for; empty on few samples."""
-        samples = self.state.main.samples
-        found = {sample: seconds for sample, seconds in samples.seconds.items() if sample.phase in phases}
+        samples, held = self.state.main.samples, self.stood
+        place, waits = ("", 0.0) if held is None else (held.place, held.seconds)
+        known = {
+            sample: seconds - waits if str(sample.place) == place else seconds
+            for sample, seconds in samples.seconds.items()
+            if sample.phase in phases
+        }
+        found = {sample: seconds for sample, seconds in known.items() if seconds > 0.0}
         return found if sum(samples.looks[sample] for sample in found) >= MIN_STACK_SAMPLES else {}
 
     def places(self, *phases: str) -> list[str]:
@@ -280,7 +345,7 @@ class Suppress:
     worse itself.
 
     Attributes:
-        culprits: only findings that point at one of these phases.
+        culprits: only findings that point at one of these phases; None: at no phase.
         same_culprit: only findings that point at the same phase as the rule's own.
         only_info: only findings of severity info.
         if_info: also where the rule's own finding is of severity info.
@@ -289,7 +354,7 @@ class Suppress:
     """
 
     codes: tuple[str, ...]
-    culprits: tuple[str, ...] | None = None
+    culprits: tuple[str | None, ...] | None = None
     same_culprit: bool = False
     only_info: bool = False
     if_info: bool = False
@@ -312,7 +377,7 @@ class Rule:
     """A rule and the facts about its finding.
 
     Attributes:
-        check: returns the finding, or None.
+        check: returns the finding with its severity, or None.
         on_gpus: whether `check` takes `GpuEvidence`; else it takes `Evidence`.
         priority: of two findings of the same severity the lower one comes first.
         suppresses: findings that this one explains.
@@ -335,7 +400,7 @@ class Rule:
 
 
 registered: dict[str, Rule] = {}
-_Check = TypeVar("_Check", bound=Callable[[Any], Finding | None])
+_Check = Callable[[Any], Finding | None]
 
 
 def rule(
@@ -352,6 +417,8 @@ def rule(
 ) -> Callable[[_Check], _Check]:
     """Register the decorated function as the rule for the finding `code`.
 
+    A finding about time comes without a severity: `judge` gives it one, or drops it, wherever the function is called.
+
     Args:
         suppresses: a plain string is `Suppress` of that code without further conditions.
 
@@ -363,7 +430,13 @@ def rule(
     def register(check: _Check) -> _Check:
         if code in registered:
             raise ValueError(f"two rules for the finding {code}")
-        registered[code] = Rule(code, family, check, on_gpus, priority, rows, softens, idle_time, only_bound, no_bound)
-        return check
+
+        @wraps(check)
+        def judged(evidence: Any) -> Finding | None:
+            found = check(evidence)
+            return None if found is None else judge(registered[code], found, None if on_gpus else evidence)
+
+        registered[code] = Rule(code, family, judged, on_gpus, priority, rows, softens, idle_time, only_bound, no_bound)
+        return judged
 
     return register

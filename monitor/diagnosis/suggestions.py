@@ -10,6 +10,7 @@ from collections.abc import Callable
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules import kernels, memory
+from monitor.model.cycle import LEARN
 from monitor.model.report import Finding, Suggestion
 from monitor.units import duration, share
 from trainhooks.protocol.facts import Compile
@@ -17,6 +18,7 @@ from trainhooks.protocol.facts import Compile
 MAX_SUGGESTIONS = 6  # nobody tries a longer list
 MIN_BUSY_SHARE = 0.30  # of the time in which the GPU runs something; below, no faster kernel helps
 MIN_FREE_FOR_ACTIVATIONS = 0.25  # of the memory free: with less, activations may not fit
+MIN_LEARNING = 0.5  # of an iteration: else what a step saves is little of the time
 MIN_FREE_FOR_BATCH = 0.40  # likewise, for twice the activations
 MIN_OPTIMIZER_PART = 0.03  # of step time
 MIN_WALL_SHARE = 0.01  # of the elapsed time in checkpoints or logging; more than a few percent is a finding
@@ -52,10 +54,16 @@ def _precision(evidence: Evidence) -> Ranked | None:
 
 def _checkpointing(evidence: Evidence) -> Ranked | None:
     free = _free_memory_line(evidence, MIN_FREE_FOR_ACTIVATIONS)
-    if not memory.has_checkpointing(evidence) or free is None:
+    if not memory.has_checkpointing(evidence) or free is None or not _mostly_learns(evidence):
         return None
     text = "gradient_checkpointing=False: a fifth to a third less time per step"
     return 0.2, Suggestion(text, "activations of all layers are kept", free)
+
+
+def _mostly_learns(evidence: Evidence) -> bool:
+    """Return whether most of the time is the model's learning: in an iteration it may be a few percent."""
+    cycle = evidence.report.cycle
+    return cycle is None or sum(p.share for role in cycle.roles for p in role.parts if p.name == LEARN) >= MIN_LEARNING
 
 
 def _free_memory_line(evidence: Evidence, min_share: float) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.diagnosis.rule import Evidence
 from monitor.model.device.kernel_classes import OTHER, label_of
-from monitor.model.device.trace_report import Kernel, TraceReport, kernels_of
+from monitor.model.device.trace_report import Kernel, TraceReport
 from monitor.units import duration, number, plural
 from trainhooks.protocol.limits import clean
 
@@ -14,23 +14,22 @@ MAX_NAMED = 3  # kernels in a finding
 def kernel_trace(evidence: Evidence) -> TraceReport | None:
     """Return the trace of kernels in steps whose work is known."""
     trace = evidence.device.trace if evidence.device is not None else None
-    return trace if trace is not None and trace.kernels and trace.busy is not None and evidence.has_steps() else None
+    return trace if trace is not None and trace.kernels and trace.ran is not None and evidence.has_steps() else None
 
 
 def step_share(evidence: Evidence, trace: TraceReport, *kinds: str) -> float:
     """Return the share of a usual step in which kernels of these classes run; of all where none is given."""
     device = evidence.device
-    ran = min(1.0, (trace.busy or 0.0) + (trace.copying or 0.0))
-    if device is not None and device.busy_least is not None:  # where the trace saw less than is certain
+    ran = trace.ran or 0.0
+    # Where whole steps were traced that worked less than is certain.
+    if device is not None and device.busy_least is not None and not trace.parts:
         ran = max(ran, device.busy_least)
     return (trace.share(*kinds) if kinds else 1.0) * ran
 
 
 def kernels(evidence: Evidence, *kinds: str) -> list[Kernel]:
     """Return the kernels of these classes, of all where none is given, the costliest first."""
-    trace = evidence.state.main.trace
-    found = [] if trace is None else kernels_of(trace)
-    return [row for row in found if not kinds or row.kind.startswith(kinds)]
+    return [row for row in evidence.kernels if not kinds or row.kind.startswith(kinds)]
 
 
 def kernel_lines(rows: list[Kernel]) -> list[str]:
@@ -44,6 +43,9 @@ def kernel_lines(rows: list[Kernel]) -> list[str]:
 
 def how(trace: TraceReport) -> str:
     """Return how it is known."""
+    if trace.parts:
+        is_whole = trace.left_out is None
+        return "measured in traced parts of steps" if is_whole else f"an estimate by parts of steps: {trace.left_out}"
     return f"measured in {plural(trace.steps, 'traced step', 'traced steps')}"
 
 

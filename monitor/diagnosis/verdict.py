@@ -14,6 +14,7 @@ from trainhooks.protocol.start_waits import IMPORT
 NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, too
 # Information that the verdict shows nevertheless: why there are no steps.
 NO_STEPS = "nothing-reports"
+STANDS_STILL = "stalled"  # likewise
 
 MAX_NAMED_KINDS, MAX_NAMED_PHASES = 4, 3  # named in one line; the screens have tables of all
 MIN_NAMED_SHARE = 0.01  # of step time
@@ -22,9 +23,9 @@ MIN_OUTSIDE_SHARE = 0.30  # of the time since the first step: with less outside 
 
 
 def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
-    """Return the first finding that is a warning or worse, else a line that says where the time goes."""
+    """Return the first finding that is a warning or worse, or says that nothing moves; else where the time goes."""
     for finding in findings:
-        if finding.severity != "info":
+        if finding.severity != "info" or finding.code == STANDS_STILL:
             return finding
     if not evidence.steps:
         silent = next((finding for finding in findings if finding.code == NO_STEPS), None)
@@ -76,7 +77,11 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
 
 
 def _no_bottleneck(evidence: Evidence) -> str:
-    return "; no bottleneck found" if evidence.has_steps() else f"; most findings need {MIN_STEPS} steps"
+    return (
+        "; no bottleneck found"
+        if evidence.has_steps()
+        else f"; too short to judge: most findings need {MIN_STEPS} steps"
+    )
 
 
 def _outside_the_steps(evidence: Evidence) -> Finding | None:

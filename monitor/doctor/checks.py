@@ -116,6 +116,18 @@ def _span(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
+def room_for_both(short: str | None) -> Check:
+    """
+    Args:
+        short: the result of `monitor.running.room.shortage` for this process.
+    """
+    part = "room in this container"
+    if short is None:
+        return Check(part, "works", "no limit of memory or tasks that trainmon's own processes come near")
+    advice = "Raise its limits of memory and tasks to have GPUs, host and printed lines recorded."
+    return Check(part, "limited", f"{short}: a run is recorded by its hooks alone", advice)
+
+
 # Whether a training outlives the terminal it was started from.
 
 SESSION_PART = "logging out"

@@ -14,11 +14,11 @@ from dataclasses import asdict
 from typing import Any
 
 from monitor.doctor import checks, directory_checks
-from monitor.doctor.checks import Check, session_lifetime
+from monitor.doctor.checks import Check, room_for_both, session_lifetime
 from monitor.doctor.owner_checks import parent_directories
 from monitor.doctor.terminal_check import terminal
 from monitor.errors import UserError
-from monitor.running import lifetime
+from monitor.running import lifetime, room
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
 
@@ -194,6 +194,7 @@ def examine(python: str | None = None) -> list[Check]:
         *directory_checks.run_directory(),
         parent_directories(),
         directory_checks.sockets(),
+        room_for_both(room.shortage()),
         session_lifetime(lifetime.lifetime_limit()),
         terminal(),
     ]

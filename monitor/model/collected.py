@@ -27,21 +27,17 @@ class Collected:
         return self.env_steps_per_second is not None or self.completions_per_second is not None
 
 
-def collected_rates(
-    metrics: Mapping[str, Column], steps: int, steps_per_second: float | None, price: float | None
-) -> Collected:
+def collected_rates(metrics: Mapping[str, Column], seconds: float | None, price: float | None) -> Collected:
     """Return the rates since the first step.
 
     Args:
         metrics: of the run, by name.
-        steps: of the run.
-        steps_per_second: since the first step.
+        seconds: since the first step, or what was collected first; None or 0: unknown.
         price: of the machine, per hour; None: unknown.
     """
     rates = Collected()
-    if not steps or not steps_per_second:
+    if not seconds:
         return rates
-    seconds = steps / steps_per_second
 
     def rate(name: str) -> float | None:
         column = metrics.get(name)

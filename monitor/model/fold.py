@@ -12,6 +12,7 @@ from monitor.hooks_reach import NOT_LOADED
 from monitor.model.device.device_steps import HostContext
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import MAX_WATCHED_GPUS, QUIET, throttle_event
+from monitor.model.member_states import begin_training, keep_setup, merge_trainings, of_training, setup_of
 from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.state import (
     MACHINE,
@@ -22,6 +23,7 @@ from monitor.model.state import (
     TREE,
     UNKNOWN_SOURCE,
     Ending,
+    Held,
     Producer,
     RankState,
     RunState,
@@ -31,6 +33,7 @@ from monitor.model.steps.step_folding import MAX_PHASES, add_metrics, add_span, 
 from monitor.model.trend import Trend
 from monitor.step_blocks import StepBlock, block_of
 from trainhooks.protocol.events import (
+    ASKED,
     PROTOCOL,
     Bye,
     Event,
@@ -48,9 +51,12 @@ from trainhooks.protocol.events import (
     Step,
     Trace,
 )
+from trainhooks.protocol.vocabulary import ACTOR
 
 MAX_DEVICES = 1024  # GPUs of one run
+MAX_TRACED_PARTS = 64  # phases of a rank whose traces are kept
 NEWER = "newer-protocol"
+ROLLOUT = "rollout"  # what an actor does
 STOPS = ("eval", "checkpoint")  # phases of some steps that say nothing about the others
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
 
@@ -73,9 +79,28 @@ def fold(state: RunState, event: Event | StepBlock) -> None:
         producer.last_heard = newest
     if state.last_event is None or newest > state.last_event:
         state.last_event = newest
+    is_process = state.begin is None  # else one of its trainings
+    if is_process and producer is not None and producer.source == "hooks" and producer.rank == state.main.rank:
+        _tell_apart(state, event)
     add = _FOLDS.get(type(event))
     if add is not None:
         add(state, event, producer)
+    if is_process and state.newest is not None:
+        own = of_training(event, state.newest.steps_before)
+        if own is not None:
+            fold(state.newest, own)
+
+
+def _tell_apart(state: RunState, event: Event | StepBlock) -> None:
+    """Begin another training of the process where it says so, with what its setup has told."""
+    number = run_facts.read_own(event.facts).training.number if isinstance(event, Facts) else None
+    if number == 1:
+        merge_trainings(state)
+    elif number is not None and state.main.stepped:
+        newest = begin_training(state)
+        for earlier in setup_of(state):
+            fold(newest, of_training(earlier, newest.steps_before) or earlier)
+    keep_setup(state, event)
 
 
 def _first_time(times: FloatArray | float) -> float:
@@ -105,7 +130,7 @@ def _introduce(state: RunState, hello: Hello) -> Producer:
 
 def _rank_state(state: RunState, producer: Producer) -> RankState | None:
     """Return the state for this producer's steps, spans and metrics; None: they do not count."""
-    if producer.source == "recorder":
+    if producer.source in ("recorder", ACTOR):
         return None
     if producer.source == "console":
         if state.console is None:
@@ -126,12 +151,14 @@ def _set_leader(state: RunState, rank: int) -> None:
         del state.hooked[above]
 
 
-def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
+def _hello(state: RunState, hello: Hello, before: Producer | None) -> None:
     producer = _introduce(state, hello)
+    if before is not None and before.source == ACTOR != producer.source:
+        _begins_to_learn(state, producer)
     if hello.protocol > PROTOCOL and not any(row.code == NEWER for row in state.alerts):
         text = f"written by a newer trainmon (protocol {hello.protocol}); update this one or figures will be missing"
         alert(state.alerts, hello.t, NEWER, text)
-    if hello.source == "recorder":
+    if hello.source in ("recorder", ACTOR):
         return
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
@@ -166,6 +193,9 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
             rank_state.start_step = facts.start_step
         rank_state.passes.take(known, rank_state.steps_ok + sum(rank_state.skipped.values()))
         rank_state.first_fetches.take(known, rank_state.stepped)
+    if producer.source == ACTOR:
+        run_facts.complete(state.facts, facts.facts)
+        return
     if producer.source == "console":
         if rank_state is not None and known.printed is not None:
             rank_state.printed.take(known.printed, facts.t)
@@ -182,6 +212,9 @@ def _step(state: RunState, step: Step, producer: Producer) -> None:
 
 
 def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
+    if producer.source == ACTOR and state.lead is None:
+        producer.source = "hooks"
+        _begins_to_learn(state, producer)
     if producer.source not in _NOT_RANKS:
         if state.lead is None or producer.rank < state.lead:
             _rank_state(state, producer)
@@ -195,7 +228,7 @@ def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
         add_steps(rank_state, block, producer.restart)
 
 
-_NOT_RANKS = ("recorder", "console")
+_NOT_RANKS = ("recorder", "console", ACTOR)
 
 
 def _gpu_time(state: RunState, timing: GpuTime, producer: Producer) -> None:
@@ -214,6 +247,11 @@ def _trace(state: RunState, trace: Trace, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
         rank_state.trace = trace
+        if trace.steps:
+            rank_state.traced_parts.clear()
+        for phase, _, _ in trace.parts:
+            if phase in rank_state.traced_parts or len(rank_state.traced_parts) < MAX_TRACED_PARTS:
+                rank_state.traced_parts[phase] = trace
 
 
 def _host_context(rank_state: RankState, timing: GpuTime) -> HostContext:
@@ -232,16 +270,45 @@ def _host_context(rank_state: RankState, timing: GpuTime) -> HostContext:
 
 
 def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
+    if producer.source == ACTOR:
+        add_metrics(_acting(state), metrics.values, None, int(state.main.timelines.steps_by(metrics.t)), metrics.t)
+        return
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
         step = rank_state.last_index if metrics.step is None else metrics.step
         if rank_state is state.console and metrics.step is None and not step and state.main is not rank_state:
             # Lines whose numbers are no known steps: they were printed at some step of the hooks'.
             step = int(state.main.timelines.steps_by(metrics.t))
+        elif rank_state.source == "console" and metrics.step is None and not step:
+            # A log that numbers nothing: its values in their order, as far as one line of them goes.
+            known = [rank_state.metrics[name].settled() for name in metrics.values if name in rank_state.metrics]
+            step = max((column.count + column.nonfinite for column in known), default=0)
         add_metrics(rank_state, metrics.values, metrics.role, step, metrics.t)
 
 
+def _acting(state: RunState) -> RankState:
+    if state.acting is None:
+        state.acting = RankState(ACTOR)
+    return state.acting
+
+
+def _begins_to_learn(state: RunState, producer: Producer) -> None:
+    """Give a process that acted so far what was counted, unless others act."""
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None and all(one.source != ACTOR for one in state.producers.values()):
+        acting, state.acting = _acting(state), None
+        rank_state.metrics = {**acting.metrics, **rank_state.metrics}
+
+
 def _span(state: RunState, span: Span, producer: Producer) -> None:
+    if producer.source == ACTOR:
+        if span.name == ROLLOUT:
+            acting = _acting(state)
+            wall = acting.wall
+            wall.first_step = min(span.start, span.start if wall.first_step is None else wall.first_step)
+            wall.last_step = max(span.t, wall.last_step or span.t)
+            count(acting.threads, span.name, MAX_PHASES, span.own_seconds)
+        return
     rank_state = _rank_state(state, producer)
     if producer.rank in state.ranks:
         state.ranks[producer.rank].add_span(span)
@@ -253,10 +320,33 @@ def _span(state: RunState, span: Span, producer: Producer) -> None:
 
 def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
     producer.dropped = pulse.dropped
+    _hold(state, pulse, producer.rank)
     rank_state = _rank_state(state, producer)
     if rank_state is not None and producer.restart == rank_state.restart:
         rank_state.pulse = pulse
         rank_state.open_step.add_pulse(pulse)
+
+
+MAX_GLIMPSES = 2  # pulses at another line: a loop that looks for something is there now and then
+
+
+def _hold(state: RunState, pulse: Pulse, rank: int) -> None:
+    """Note where the rank stands, or that it goes on."""
+    if pulse.frame is None:
+        state.held.pop(rank, None)
+        return
+    what = pulse.spans[-1][0] if pulse.spans else pulse.phase
+    known = state.held.get(rank)
+    is_same = known is not None and (known.step, known.what) == (pulse.step, what)
+    if known is not None and is_same and (known.place == pulse.frame or known.elsewhere < MAX_GLIMPSES):
+        known.elsewhere = 0 if known.place == pulse.frame else known.elsewhere + 1
+        known.used += (pulse.busy or 0.0) * (pulse.t - known.t)
+        known.t = pulse.t
+    else:
+        threads = known.threads if known is not None else []
+        known = state.held[rank] = Held(pulse.frame, pulse.activity, pulse.t, pulse.t, pulse.step, what, threads)
+    if pulse.threads is not None:
+        known.threads = pulse.threads
 
 
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
@@ -266,6 +356,8 @@ def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
 
 
 def _note(state: RunState, note: Note, _: Producer) -> None:
+    if note.code == ASKED:
+        return  # for who reads the journal: a screen would fill with them
     state.notes.append(note.text)
     if len(state.notes) > MAX_RUN_NOTES:
         del state.notes[0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from monitor.console.reported import BY_EPOCHS, NOTE_PREFIX
+from monitor.model.cycle import MIN_ITERATIONS
 from monitor.model.report import Outcome, Progress, Wall
 from monitor.model.state import MAX_SPAN_MARKS, RankState, RunState
-from monitor.model.steps.time_left import stops, time_left
+from monitor.model.steps.time_left import iterations_left, stops, time_left
 from monitor.model.wall_time import RunContext
 
 
@@ -23,6 +25,7 @@ def progress_of(state: RunState, context: RunContext, outcome: Outcome, wall: Wa
         elapsed_seconds=wall.total,
     )
     progress.restarts, progress.steps_again = main.restarts, main.steps_again
+    progress.by_epochs = main is state.console and NOTE_PREFIX + BY_EPOCHS in state.notes
     _set_place(state, progress, ok + skipped)
     if total:
         progress.fraction = min(1.0, done / total)
@@ -69,7 +72,16 @@ def _printed_total(state: RunState, done: int) -> int | None:
     return state.printed.in_steps(main.timelines.steps_by, done)
 
 
+MIN_STEPS_EACH = 2  # of an iteration: one of a single step has the pace of the steps
+
+
 def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, float] | None:
+    loop = main.iterations
+    stretches = loop.stretches()
+    done = sum(count for count, _ in stretches)
+    if loop.begin is not None and len(stretches) >= MIN_ITERATIONS and done >= MIN_STEPS_EACH * len(stretches):
+        # Rollouts are part of the time that is expected.
+        return iterations_left(stretches, steps + loop.steps, now - loop.begin, round(done / len(stretches)))
     regular = stops(main.marks) if len(main.marks) < MAX_SPAN_MARKS // 2 else []  # of many, only the longest are kept
     passed = max(0.0, now - main.pace.end - main.wall.since_last_step) if main.pace.end is not None else 0.0
     return time_left(main.pace, steps, main.last_index, regular, passed)

@@ -7,6 +7,7 @@ Times are seconds, shares are fractions of 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from monitor.model.collected import Collected
 from monitor.model.cycle import Cycle
@@ -37,10 +38,11 @@ class Run:
 @dataclass(slots=True)
 class Outcome:
     state: str = "running"  # running | finished | failed | killed | lost
-    exit_code: int | None = None
+    exit_code: int | None = None  # also while a training goes on that the command has left behind
     signal: int | None = None
     error: str | None = None  # the exception that ended the program, where it is known
     place: str | None = None  # the user's line that it came from
+    left: str | None = None  # what lives on after the command's end
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Progress:
     skipped: dict[str, int] = field(default_factory=dict)
     fraction: float | None = None
     eta_seconds: float | None = None
-    eta_low: float | None = None  # the range by the run's past speeds
+    eta_low: float | None = None  # the range in which it lies eight times in ten, by the run's past speeds
     eta_high: float | None = None
     elapsed_seconds: float | None = None
     cost: float | None = None
@@ -63,6 +65,7 @@ class Progress:
     epochs_total: int | None = None  # by the program's arguments
     batch: int | None = None  # of that pass
     batches: int | None = None
+    by_epochs: bool = False  # each of these steps is an epoch: the program prints nothing finer
 
     def place(self) -> str:
         """Return `epoch 2 of 3, batch 18 of 25`; empty where passes over the data are unknown."""
@@ -300,13 +303,27 @@ class Gain:
     most: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Seconds since the first step that go to a finding, of `of` seconds. As of a gain, two may be unknown."""
+
+    low: float | None
+    likely: float | None
+    high: float
+    of: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Finding:
     code: str
-    severity: str  # info | warning | critical
+    severity: str = ""  # info | warning | critical; of a finding about time the judge's
     title: str
     evidence: list[str] = field(default_factory=list)
     advice: str = ""
+    cost: float | None = None  # share of the time since the first step that it is judged by; None: not by that
+    certain: bool = True  # whether it is a fault, and its cost that of nothing else
+    estimated: bool = False  # whether its cost, of this cause alone, is neither timed nor traced
+    outside: bool = False  # whether the cause lies outside the program
     lost_fraction: float | None = None  # share of wall time that fixing it can gain at most
     # Likewise, what fixing it gains probably, and at least; None: only the bound is known.
     likely_fraction: float | None = None
@@ -318,6 +335,7 @@ class Finding:
     # Share of the time since the first step that steps can gain at most; None: outside the steps, over or unknown.
     recoverable: float | None = None
     gain: Gain | None = None  # None likewise
+    lost: Lost | None = None  # None likewise
 
 
 @dataclass(slots=True)
@@ -373,6 +391,57 @@ class WhatIf:
     saved_seconds: float | None = None  # of the elapsed time
 
 
+@dataclass(frozen=True, slots=True)
+class Best:
+    metric: str
+    value: float
+    word: str  # lowest | highest
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One training of several under a command. `curve` has steps and values of the metric that judges it."""
+
+    number: int  # from 1
+    name: str | None = None  # of its program
+    state: str = "running"  # as of an outcome
+    error: str | None = None
+    started: float | None = None  # Unix time
+    steps_done: int = 0
+    steps_total: int | None = None
+    startup_seconds: float | None = None
+    elapsed_seconds: float | None = None
+    eta_seconds: float | None = None
+    steps_per_second: float | None = None
+    tokens_per_second: float | None = None
+    samples_per_second: float | None = None
+    best: Best | None = None
+    curve: tuple[tuple[float, float], ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)  # in a group those that differ
+
+    @property
+    def is_over(self) -> bool:
+        return self.state != "running"
+
+
+@dataclass(frozen=True, slots=True)
+class BestMember(Best):
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several trainings under one command, in the order in which they began. `shown` is the one that a report is of."""
+
+    done: int
+    total: int | None = None  # planned
+    elapsed_seconds: float | None = None  # since the first one began
+    eta_seconds: float | None = None  # of all
+    best: BestMember | None = None  # None: they are not judged by the same metric
+    members: list[Member] = field(default_factory=list)
+    shown: int = 0  # its number
+
+
 @dataclass(slots=True)
 class Report:
     run: Run
@@ -390,6 +459,7 @@ class Report:
     findings: list[Finding]
     alerts: list[Alert]
     dropped: Dropped
+    verdict: str = ""  # the first finding of weight, else where the time goes and whether that could be judged
     straggler: Straggler | None = None
     to_try: list[Suggestion] = field(default_factory=list)
     what_if: WhatIf | None = None  # where it was asked for
@@ -400,6 +470,7 @@ class Report:
     unnamed: UnnamedTime | None = None  # None: no stack samples in it
     operators: TraceReport | None = None  # of the host, where no GPU is used; None: no step was traced
     cycle: Cycle | None = None  # None: the run does not collect what it trains on
+    group: Group | None = None  # None: a single training
 
     @property
     def traced(self) -> TraceReport | None:

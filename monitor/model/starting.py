@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from monitor.model.stacks import ranks_text
+from monitor.model.standing import WAITS
 from monitor.start_looks import StartLook
 from monitor.units import flow, plural
 from trainhooks.protocol import start_waits
@@ -25,6 +27,7 @@ class StartWait:
     text: str  # "waiting for the first batch, 64 loader workers on 16 cores, load 530"
     seconds: float | None = None  # so far, or until the end; None: no process tells, it is what is seen from outside
     place: str = ""
+    ranks: tuple[str, ...] = ()  # where they are, a line for each place, where there are several
 
 
 _TEXTS = {
@@ -32,12 +35,12 @@ _TEXTS = {
     start_waits.DOWNLOAD: "downloading",
     start_waits.CHECKPOINT: "reading a checkpoint",
     start_waits.DATA_SET: "preparing a data set",
+    start_waits.WEIGHTS: "drawing the model's first weights",
     start_waits.TO_GPU: "moving the model to the GPU",
     start_waits.WORKERS: "starting workers",
     start_waits.FIRST_BATCH: "waiting for the first batch",
     start_waits.COMPILE: "compiling",
     start_waits.RANKS: "waiting for other ranks",
-    start_waits.LOCK_FILE: "waiting for a lock file",
 }
 _ABOUT = (start_waits.IMPORT, start_waits.DOWNLOAD, start_waits.CHECKPOINT, start_waits.COMPILE)
 _OF_WORKERS = (start_waits.WORKERS, start_waits.FIRST_BATCH)
@@ -55,18 +58,36 @@ def start_wait(looks: Sequence[StartLook], ranks: Sequence[int], host: Host | No
         text = _processes(host)
         return None if text is None else StartWait("", text)
     look = min(looks, key=lambda look: (not look.alive, look.what in _OF_PARENTS, look.rank or 0, look.since, look.pid))
-    return StartWait(look.what, _text(look, looks, ranks, host), max(0.0, now - look.since), look.place)
+    text, since = _text(look, looks, ranks, host), max(0.0, now - look.since)
+    return StartWait(look.what, text, since, look.place, _by_place(looks))
+
+
+def _by_place(looks: Sequence[StartLook]) -> tuple[str, ...]:
+    """Return `ranks 0 to 2: waiting for other ranks at train.py:40` for each place, the most common one first."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for look in looks:
+        if look.rank is not None:
+            places.setdefault((look.what, look.place), []).append(look.rank)
+    if len(places) < 2:
+        return ()
+    rows = sorted(places.items(), key=lambda row: -len(row[1]))[:MAX_NAMED_RANKS]
+    return tuple(f"{ranks_text(at)}: {_doing(what)}" + (f" at {place}" if place else "") for (what, place), at in rows)
 
 
 def _text(look: StartLook, looks: Sequence[StartLook], ranks: Sequence[int], host: Host | None) -> str:
-    text = _TEXTS.get(look.what)
-    if text is None:
-        return f"at {look.what}" if look.what else "running its own code"
+    text = _doing(look.what)
     if look.what in _ABOUT and look.of:
         text += f" {look.of}" if look.what == start_waits.IMPORT else f" ({look.of})"
     if look.what in _OF_WORKERS:
         text += "".join(f", {part}" for part in _workers(host))
     return text + (_missing(look, looks, ranks) if look.what == RANKS else "")
+
+
+def _doing(what: str) -> str:
+    """Return `waiting for a lock`; of nothing known `at plot`."""
+    if what in WAITS:
+        return f"waiting {WAITS[what]}"
+    return _TEXTS.get(what) or (f"at {what}" if what else "running its own code")
 
 
 def _workers(host: Host | None) -> list[str]:

@@ -10,8 +10,9 @@ from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceLane
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import Throttles
 from monitor.model.ranks.rank_waits import RankStats
-from monitor.model.report import SlowStep
+from monitor.model.report import Member, SlowStep
 from monitor.model.steps.baseline import Baseline, StepKind
+from monitor.model.steps.iterations import Iterations
 from monitor.model.steps.latest_steps import LatestSteps
 from monitor.model.steps.pace import Pace
 from monitor.model.steps.passes import FirstFetches, Passes
@@ -22,9 +23,9 @@ from monitor.model.steps.stack_samples import StackSamples
 from monitor.model.steps.step_intervals import Timelines
 from monitor.model.trend import Trend
 from monitor.step_blocks import StepBlock
-from trainhooks.protocol.events import Gpu, GpuTime, Host, Pulse, Span, Step, Trace
+from trainhooks.protocol.events import Facts, Gpu, GpuTime, Host, Pulse, Span, Step, Trace
 from trainhooks.protocol.facts import RunFacts
-from trainhooks.protocol.vocabulary import LOSS
+from trainhooks.protocol.vocabulary import ENV_STEPS, LOSS
 
 # Sequence lengths of the steps, and the seconds by length, in bounded memory.
 
@@ -254,6 +255,7 @@ class RankState:
     padded_tokens: int = 0  # positions, padding included
     unpadded_tokens: int = 0  # tokens of these steps
     lengths: Lengths = field(default_factory=Lengths)  # of steps that report sequence lengths
+    repeated_calls: int = 0  # calls of the model in steps that call it more than once
     called_often: int = 0  # steps that call the model more than once
     called_singly: int = 0  # of these the ones whose calls get one sample each, though all inputs were available
     pace_seconds: Column = field(default_factory=Column)  # from the end of the step before to this one's end, likewise
@@ -263,6 +265,7 @@ class RankState:
     slow_count: int = 0
     slow_excess: float = 0.0  # seconds beyond the median, over all slow steps
     pace: Pace = field(default_factory=Pace)
+    iterations: Iterations = field(default_factory=Iterations)  # where the loop collects what it learns from
     wall: WallClock = field(default_factory=WallClock)
     threads: dict[str, float] = field(default_factory=dict)  # seconds of other threads' phases since the first step
     timelines: Timelines = field(default_factory=Timelines)  # when steps ran, to compare them with throttle events
@@ -279,6 +282,7 @@ class RankState:
     latest: LatestSteps = field(default_factory=LatestSteps)
     timed: list[GpuTime] = field(default_factory=list)  # the newest that the device was timed in, one by one
     trace: Trace | None = None  # the newest
+    traced_parts: dict[str, Trace] = field(default_factory=dict)  # of long steps: the newest with the phase
     marks: list[Span] = field(default_factory=list)  # spans after the first step; of many, the longest
     alerts: list[AlertRow] = field(default_factory=list)
     bye: float | None = None  # the end of its newest process, as it reported it
@@ -286,6 +290,40 @@ class RankState:
     @property
     def stepped(self) -> bool:
         return self.steps_ok > 0 or bool(self.skipped)
+
+
+@dataclass(slots=True)
+class Held:
+    """Where a rank has stood since `since`, by its pulses: no step ended, and its line did not change.
+
+    Attributes:
+        place: as people read it.
+        activity: what a library does there; None: unknown.
+        step: the open one; None: none is.
+        what: the open phase or span; None: neither is.
+        threads: name, place and activity of its other threads.
+        used: seconds of CPU that its process has used meanwhile.
+        elsewhere: newest pulses that showed another line.
+    """
+
+    place: str
+    activity: str | None
+    since: float
+    t: float
+    step: int | None = None
+    what: str | None = None
+    threads: list[tuple[str, str, str]] = field(default_factory=list)
+    used: float = 0.0
+    elsewhere: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.t - self.since
+
+    @property
+    def busy(self) -> float:
+        """Return the cores that its process has used meanwhile, in the mean."""
+        return self.used / self.seconds if self.seconds > 0.0 else 0.0
 
 
 @dataclass(slots=True)
@@ -312,7 +350,9 @@ class RunState:
     lead: int | None = None
     hooked: dict[int, RankState] = field(default_factory=dict)  # of the lead, and of ranks below it that do not step
     console: RankState | None = None  # what was read from the console
+    acting: RankState | None = None  # what processes that only step environments have counted
     ranks: dict[int, RankStats] = field(default_factory=dict)
+    held: dict[int, Held] = field(default_factory=dict)  # ranks that stand at a line, by their newest pulses
 
     alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
     notes: list[str] = field(default_factory=list)
@@ -325,6 +365,20 @@ class RunState:
     memory: dict[str, Trend] = field(default_factory=dict)  # bytes: TREE, MACHINE, and each GPU by its UUID
     ending: Ending | None = None
     last_event: float | None = None
+
+    # Of several trainings of one process, one after another: those that ended, and the newest as a run of its own,
+    # which this state goes on beside: they may turn out to be parts of one.
+    ended: list[Member] = field(default_factory=list)
+    newest: RunState | None = None
+    begin: float | None = None  # of such a training's setup
+    steps_before: int = 0  # of its process
+    setup_facts: list[Facts] = field(default_factory=list)  # since the last step
+    setup_spans: list[Span] = field(default_factory=list)
+
+    @property
+    def shown(self) -> RunState:
+        """Return the training that reports are of: the newest one of the process, as if it were a run of its own."""
+        return self if self.newest is None else self.newest
 
     @property
     def main(self) -> RankState:
@@ -341,6 +395,17 @@ class RunState:
         return self.console.printed if self.console is not None else Printed()
 
     @property
+    def are_actors(self) -> bool:
+        """Return whether processes that step environments collect: beside a learner that does so, others evaluate."""
+        return ENV_STEPS not in self.main.metrics
+
+    @property
+    def collected(self) -> dict[str, Column]:
+        """Return the metrics of the main figures, with what was collected elsewhere."""
+        acting, main = self.acting, self.main.metrics
+        return {**main, **acting.metrics} if acting is not None and self.are_actors else main
+
+    @property
     def metrics(self) -> dict[str, Column]:
         """Return the metrics of the main figures; where the program logs none, those that it prints.
 
@@ -348,9 +413,9 @@ class RunState:
         """
         main = self.main
         if self.console is None or main is self.console or not all(map(comes_by_itself, main.metrics)):
-            return main.metrics
+            return self.collected
         seen, printed = main.metrics.get(LOSS), self.console.metrics.get(LOSS)
-        metrics = {**self.console.metrics, **main.metrics}
+        metrics = {**self.console.metrics, **self.collected}
         # What a program calls its loss may be scaled: by pixels, batches, weights of its own.
         # One that is not finite is news, whoever tells it.
         shows_all = printed is not None and (seen is None or seen.settled().nonfinite <= printed.settled().nonfinite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from copy import copy
 from dataclasses import fields, replace
@@ -14,12 +15,13 @@ from monitor.model import wall_time
 from monitor.model.collected import collected_rates
 from monitor.model.compute import mfu
 from monitor.model.compute.mfu import below_peak
-from monitor.model.cycle import mean_cycle
 from monitor.model.device.device_report import GpuClock
 from monitor.model.device.device_use import device_use, has_phases, phase_rows, ranges_in_steps, uses_device
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.throttle_watch import GpuWatch
 from monitor.model.device.trace_report import trace_report
+from monitor.model.device.traced_parts import newest_trace
+from monitor.model.iteration_report import mean_cycle
 from monitor.model.progress import progress_of
 from monitor.model.ranks.concurrent_roles import concurrent_roles, staleness
 from monitor.model.ranks.rank_rows import device_ranks, find_straggler, rank_rows
@@ -76,7 +78,7 @@ def make_report(state: RunState, context: RunContext) -> Report:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
         device.outside_steps = outside_steps(state, wall)
         device.below_peak = below_peak(device, throughput.mfu, waits)
-    timed = has_phases(main.device)
+    timed, trace = has_phases(main.device), newest_trace(main)
     unnamed = unnamed_time(main, host_phases, wall)
     metrics = _metrics(state)
     return Report(
@@ -100,14 +102,10 @@ def make_report(state: RunState, context: RunContext) -> Report:
         device=device,
         host_phases=host_phases if device is not None else [],
         unnamed=unnamed,
-        operators=None if main.trace is None or main.trace.device != "cpu" else trace_report(main.trace),
+        operators=None if trace is None or trace.device != "cpu" else trace_report(trace),
         cycle=mean_cycle(
-            main.baselines,
-            StepKind.of(main.latest.steps()[-1]).stage if main.latest.steps() else None,
-            main.pace.steps,
-            wall.spans,
-            wall.between_steps,
-            main.marks,
+            main,
+            outcome.state != "running",
             0.0 if unnamed is None else sum(p.share for p in unnamed.parts if p.activity in FOR_WORKERS),
             concurrent_roles(state),
             staleness(metrics),
@@ -144,11 +142,15 @@ def _run(state: RunState, context: RunContext) -> Run:
     main = state.main
     source = main.source if main.stepped else None
     offset = wall_time.wall_offset(state, identity)
-    begins = [] if offset is None else [producer.hello + (producer.wall_offset or offset) for producer in trainings]
-    started = identity.get("started") or min(begins, default=None)
+    began = [(one.hello if one.process_started is None else one.process_started, one) for one in trainings]
+    begins = [] if offset is None else [t + (producer.wall_offset or offset) for t, producer in began]
+    started = None if state.begin is not None or context.several else identity.get("started")
+    started = started or min(begins, default=None)
     facts = copy(state.facts)
     if identity.get("tags"):
         run_facts.update(facts, {"tags": identity["tags"]})
+    if identity.get("environment") and "environment" not in facts.table:  # no process with hooks has told its own
+        run_facts.update(facts, {"environment": identity["environment"]})
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
     recording = identity.get("recording") is True
@@ -166,16 +168,49 @@ def _run(state: RunState, context: RunContext) -> Run:
     )
 
 
+_LAUNCHERS_SIGNAL = re.compile(r"\bSignalException: Process \d+ got signal: (\d{1,2})\b")
+TIMED_OUT = 124  # the exit code of coreutils' `timeout`
+MAX_QUIET_STEPS = 10  # usual ones without another: what the command left behind trains no more
+MIN_QUIET_SECONDS = 2.0  # two pulses: they would show an open step or an evaluation
+
+
 def _outcome(state: RunState, context: RunContext) -> Outcome:
-    if context.alive:  # also after the launched program's end, where a training goes on
-        return Outcome("running")
+    ending = state.ending
+    if context.alive and (ending is None or _trains_on(state, context)):
+        return Outcome("running", None if ending is None else ending.exit_code)
+    outcome = _end(state, context)
+    if context.alive:
+        who = f"process {context.left[0]} lives" if len(context.left) == 1 else f"{len(context.left)} processes live"
+        outcome.left = f"{who} on" if context.left else "a process lives on"
+    return outcome
+
+
+def _trains_on(state: RunState, context: RunContext) -> bool:
+    """Return whether a training that the command has left behind still makes steps, or has yet to make its first."""
+    main = state.main
+    last, pulse = main.wall.last_step, main.pulse
+    if last is None or main.begins_again:
+        return True
+    if pulse is not None and pulse.t >= last and (pulse.step is not None or pulse.spans):
+        return True
+    rate = main.pace.whole_run(wall_time.first_cycle(main)[0]).steps_per_second
+    usual = 1.0 / rate if rate else 0.0
+    return context.now - last < max(MIN_QUIET_SECONDS, MAX_QUIET_STEPS * usual)
+
+
+def _end(state: RunState, context: RunContext) -> Outcome:
     ending = state.ending
     error, place = _first_error(state)
-    if context.stopped:
+    if context.stopped is not None:
         code, number = (ending.exit_code, ending.signal or None) if ending is not None else (None, None)
-        return Outcome("killed", code, number, wall_time.STOPPED_BY_YOU)
+        return Outcome("killed", code, number, context.stopped)
     if ending is not None and ending.signal:  # 0 is no signal
         return Outcome("killed", ending.exit_code, ending.signal, error, place)
+    sent = _LAUNCHERS_SIGNAL.search(error or "")
+    if sent is not None:  # a launcher's own exception: it has passed the signal on to the ranks
+        return Outcome("killed", ending.exit_code if ending is not None else None, int(sent[1]))
+    if ending is not None and ending.exit_code == TIMED_OUT and error is None:
+        return Outcome("killed", TIMED_OUT, error=wall_time.TIME_LIMIT)
     if ending is not None and ending.exit_code is not None:
         return Outcome(
             state="finished" if ending.exit_code == 0 else "failed",
@@ -228,15 +263,20 @@ def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throu
     throughput.busy_share = state.main.device.whole.busy_share()
     price = context.identity.get("price")
     throughput.collected = collected_rates(
-        state.main.metrics,
-        pace.steps,
-        whole.steps_per_second,
+        state.collected,
+        pace.steps / whole.steps_per_second if whole.steps_per_second else _acting_seconds(state),
         float(price) if isinstance(price, int | float) else None,
     )
     wanted = context.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
         throughput.expected_tokens_per_second = float(wanted)
     return throughput
+
+
+def _acting_seconds(state: RunState) -> float | None:
+    """Return for how long processes have stepped environments, in a run without steps."""
+    wall = None if state.acting is None else state.acting.wall
+    return None if wall is None or wall.first_step is None else (wall.last_step or 0.0) - wall.first_step
 
 
 def _job_rates(state: RunState, rates: Rates) -> Rates | None:

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from monitor.model import wall_time
+from monitor.model.comparison.loop_pace import LoopTime
 from monitor.model.device.device_use import has_phases, uses_device
 from monitor.model.device.throttle_watch import ThrottleEvent, throttle_events
 from monitor.model.report import Finding, Report
@@ -136,6 +137,7 @@ class View:
     loading: float | None = None  # share of the history read so far, while it is being read
     console_times: tuple[float, ...] = ()  # when each line of `console` was first seen (monotonic); nan: before we came
     details: Details = field(default_factory=Details)
+    loop: LoopTime = field(default_factory=LoopTime)  # what a comparison with other runs is made of
     typical_startup: float | None = None  # seconds, of previous runs of the command; None once a step is known
     previous_run: PreviousRun | None = None  # that this one is compared with
     # What changed since this reader's view before.

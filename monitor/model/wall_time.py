@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +13,20 @@ from monitor.model.device.device_report import OutsideRow
 from monitor.model.device.device_use import MIN_MEASURED, READING_SECONDS
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
+from monitor.model.standing import STALLED, stall
 from monitor.model.state import MAX_SPAN_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, used_gpus
 from monitor.model.steps.step_folding import RESTART
 from monitor.start_looks import StartLook
 from monitor.step_blocks import OTHER
+from trainhooks.protocol.vocabulary import ACTOR
 
 FIRST_STEP = "first step, still open"
 NEWEST_MARKS = 8  # spans that may have ended since a pulse showed them open
 
 
 STOPPED_BY_YOU = "stopped by you"  # the error of such a run, whatever its program made of the signals
+STOPPED_BY_RULE = "stopped by --stop-on "  # the begin of that of a run that met a condition for it
+TIME_LIMIT = "stopped by a time limit"  # likewise, of one that `timeout` has stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,10 @@ class RunContext:
     alive: bool = False
     missing_lines: int = 0
     starting: tuple[tuple[str, float], ...] = ()  # open before any process has reported: name and begin
-    stopped: bool = False  # whether somebody asked trainmon to stop it
+    stopped: str | None = None  # the error of a run that trainmon was asked to stop
     looks: tuple[StartLook, ...] = ()  # what its processes do before the first step
+    several: bool = False  # whether it is one of several trainings of the command, each of processes of its own
+    left: tuple[int, ...] = ()  # processes that live on after the command's end
 
     def begun(self) -> list[tuple[str, float]]:
         """Return the same with its seconds so far, as a pulse would have it."""
@@ -43,7 +50,8 @@ class RunContext:
 
 def training_processes(state: RunState) -> list[Producer]:
     """Return the training processes; where none has reported, the console reader."""
-    hooked = [producer for producer in state.producers.values() if producer.source not in ("recorder", "console")]
+    others = ("recorder", "console", ACTOR)
+    hooked = [producer for producer in state.producers.values() if producer.source not in others]
     return hooked or [producer for producer in state.producers.values() if producer.source == "console"]
 
 
@@ -65,21 +73,27 @@ def current(state: RunState) -> list[Producer]:
 
 
 def begin_time(state: RunState, context: RunContext) -> float | None:
-    """Return the monotonic time of the run's launch, or of the start of its process; None: unknown.
+    """Return the monotonic time of the run's launch, or of the start of its process or training; None: unknown.
 
     Where the hello of a process is missing, only its first event is known, and `run.json` decides.
     """
+    if state.begin is not None:
+        return state.begin
     producers = training_processes(state)
     own = [p.process_started if p.process_started is not None else p.hello for p in producers]
     launched = context.identity.get("started_monotonic")
-    if isinstance(launched, int | float) and (
-        context.identity.get("launched") or all(p.source == UNKNOWN_SOURCE for p in producers)
+    if (
+        isinstance(launched, int | float)
+        and not (context.several and own)
+        and (context.identity.get("launched") or all(p.source == UNKNOWN_SOURCE for p in producers))
     ):
         own.append(float(launched))
     return min(own, default=None)
 
 
 def _end_time(state: RunState, context: RunContext, outcome: Outcome) -> float | None:
+    if context.several and state.main.bye is not None:
+        return state.main.bye
     if outcome.state == "running":
         return context.now
     if state.ending is not None and state.ending.t is not None:
@@ -114,7 +128,7 @@ def wall_parts(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
     spans = {name: scale * seconds for name, seconds in spans.items()}
     rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
-    runs = outcome.state == "running"
+    runs, halted = outcome.state == "running", dict[str, float]()
     if runs or _ended_without_bye(main):
         until = end if runs or main.pulse is None else min(end, main.pulse.t)
         opened, halted = _open_time(main, until, max(0.0, teardown - (end - until)))
@@ -124,14 +138,24 @@ def wall_parts(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
         steps += opened
         # The run goes on: another step may be open after the last one.
         teardown = 0.0 if runs else min(teardown, max(0.0, end - until))
+    between = rest - teardown
+    stood = stall(state, outcome, end)
+    if stood is not None:  # wherever it is counted: the end may have closed what was open, or thrown it away
+        what = stood.what or ""
+        parts = (spans.get(what, 0.0), teardown, between, steps)
+        of_span, of_end, of_pauses, of_steps = _taken(stood.seconds, parts)
+        if what in spans:
+            spans[what] -= of_span
+        teardown, between, steps = teardown - of_end, between - of_pauses, steps - of_steps
+        spans[STALLED] = of_span + of_end + of_pauses + of_steps
     return Wall(
         total=total,
         startup=startup,
         steps=steps,
         spans=spans,
-        between_steps=rest - teardown,
+        between_steps=between,
         teardown=teardown,
-        afterwards={} if runs else _spans_afterwards(main, spans),
+        afterwards={} if runs else _spans_afterwards(main, spans, halted),
     )
 
 
@@ -158,22 +182,33 @@ def first_cycle(main: RankState) -> tuple[float, dict[str, float]]:
     return begin, spans
 
 
+def _taken(seconds: float, parts: Sequence[float]) -> list[float]:
+    """Return what each part gives of these seconds: the first as much as it has, and so on."""
+    taken: list[float] = []
+    for part in parts:
+        taken.append(min(part, seconds - sum(taken)))
+    return taken
+
+
 def _is_collection(main: RankState, name: str) -> bool:
     """Return whether spans of this name make what the steps learn from; a sample to be looked at takes less time."""
     seconds = main.wall.spans.get(name, 0.0)
     return phase_part(name) in (COLLECT, REWARD, PREPARE) and seconds >= MIN_COLLECTED * (main.wall.steps + seconds)
 
 
-def _spans_afterwards(main: RankState, spans: dict[str, float]) -> dict[str, float]:
-    """Return the seconds that follow the last step, beyond the longest span of that name between the steps."""
+def _spans_afterwards(main: RankState, spans: dict[str, float], halted: dict[str, float]) -> dict[str, float]:
+    """Return the seconds that follow the last step, beyond the longest span of that name between the steps.
+
+    Args:
+        halted: seconds of the spans that the end of the process found open.
+    """
     last = main.wall.last_step or 0.0
     usual: dict[str, float] = {}
     for mark in main.marks:
         if mark.start < last:
             usual[mark.name] = max(usual.get(mark.name, 0.0), mark.own_seconds)
-    rows = {
-        name: min(seconds, spans.get(name, 0.0)) - usual.get(name, 0.0) for name, seconds in main.wall.trailing.items()
-    }
+    late = {name: main.wall.trailing.get(name, 0.0) + halted.get(name, 0.0) for name in (*main.wall.trailing, *halted)}
+    rows = {name: min(seconds, spans.get(name, 0.0)) - usual.get(name, 0.0) for name, seconds in late.items()}
     return {name: seconds for name, seconds in rows.items() if seconds > 0.0}
 
 

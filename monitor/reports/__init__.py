@@ -1,1 +1,1 @@
-"""A report as text and JSON."""
+"""A report as text, JSON and a page for a browser."""

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from monitor.model.comparison.compare import MAX_WORK_DIFFERENCE, Comparison
+from monitor.model.comparison.loop_pace import STEP_UNIT
+from monitor.reports import listings
+from monitor.reports.machine_output import versioned
 from monitor.units import UNKNOWN, duration, number, rate, share
 from trainhooks.protocol.limits import clean
 
 ROUNDING = 1e-6  # seconds: what rounding leaves of a sum
+MIN_TOLD_DIFFERENCE = 0.005  # ratios nearer to 1 are "as fast"
+MIN_EXPLAINED_SHARE = 0.3  # of the difference: a part that explains less is not named in one line
 MIN_CHANGE_SHARE = 0.01  # of the step time: phases that changed by less are left out of the text
 MOST_CHANGES = 40
+MAX_SKIPPED_DIFFERENCE = 0.5  # of the steps: beyond it most of the difference in speed is that of the work
 MOST_UNLIKE = 4  # differences beside the verdict
 MIN_RATIO_CHANGE = 0.1  # ratios that differ by less count as equal
 
 
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """What `compare --json` prints: every other run against the first one."""
+
+    comparisons: list[Comparison]
+
+
 def mapping(rows: list[Comparison]) -> dict[str, Any]:
     """Return the comparisons for JSON, of every other run with the first one."""
-    return {"comparisons": [asdict(row) for row in rows]}
+    return versioned(asdict(Comparisons(rows)))
 
 
 def text(row: Comparison, markdown: bool = False) -> str:
     """Return one comparison as text for people."""
     lines = [*_head(row, markdown), *_speeds(row), *_work(row), *_phases(row, markdown), *_wall(row, markdown)]
-    lines += [*_metrics(row, markdown), *_changed(row, markdown), *(f"note: {warning}" for warning in row.warnings)]
+    lines += [*_metrics(row, markdown), *_changed(row, markdown)]
+    lines += [listings.escape(line) if markdown else line for line in (f"note: {each}" for each in row.warnings)]
     return "\n".join(lines) + "\n"
 
 
@@ -33,42 +47,57 @@ def _title(words: str, markdown: bool) -> str:
 
 
 def _item(words: str, markdown: bool) -> str:
-    return f"- {words}" if markdown else f"  {words}"
+    return f"- {listings.escape(words)}" if markdown else f"  {words}"
 
 
 def _head(row: Comparison, markdown: bool) -> list[str]:
     title = f"{row.after} against {row.before}: {verdict(row)}"
-    return [f"## {title}\n" if markdown else title]
+    return [f"## {listings.escape(title)}\n" if markdown else title]
 
 
 def verdict(row: Comparison) -> str:
-    """Return `2.10x slower per token; data explains 94%`."""
+    """Return `2.10x slower per token (1.98x to 2.22x); data explains 94%`."""
+    before, after = row.skipped
+    if abs(after - before) > MAX_SKIPPED_DIFFERENCE:
+        return f"not the same work: {_skipped(before)} skipped before, {_skipped(after)} now"
     if row.slower is None:
         return "speeds not comparable: one run has no steps"
-    words = "as fast" if abs(row.slower - 1) < 0.005 else ""
-    if not words:
-        ratio = row.slower if row.slower > 1 else 1 / row.slower
-        words = f"{ratio:.2f}x {'slower' if row.slower > 1 else 'faster'}"
-        if row.more_than_noise is False:
-            words += " (within noise)"
-        elif row.more_than_noise is None:
-            words += " (unproven: too few steps)"
-    words += "" if row.per == "step" else f" per {row.per}"
+    words = "as fast" if abs(row.slower - 1) < MIN_TOLD_DIFFERENCE else _ratio(row.slower)
+    words += "" if row.per == STEP_UNIT else f" per {row.per}"
+    if row.interval is None:
+        words += " (unproven: too few steps)"
+    else:
+        words += f" ({' to '.join(f'{end:.2f}x' for end in _ends(row.slower, row.interval))})"
+        words = words if row.more_than_noise else f"not certain: {words}"
     if row.unlike:
         named = ", ".join(
             f"{clean(each.name, 40)} {_value(each.before)} → {_value(each.after)}" for each in row.unlike[:MOST_UNLIKE]
         )
         more = f", {len(row.unlike) - MOST_UNLIKE} more" if len(row.unlike) > MOST_UNLIKE else ""
         words += f" (not alike: {named}{more})"
-    first = row.phases[0] if row.phases else None
-    if row.more_than_noise and first is not None and first.explains is not None and first.explains > 0.3:
+    first = max(row.phases, key=lambda phase: phase.explains or 0.0, default=None)
+    if first is not None and first.explains is not None and first.explains > MIN_EXPLAINED_SHARE:
         words += f"; {first.name} explains {share(min(1.0, first.explains))}"
     return words
 
 
+def _ratio(slower: float) -> str:
+    return f"{slower:.2f}x slower" if slower > 1 else f"{1 / slower:.2f}x faster"
+
+
+def _ends(slower: float, interval: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of the interval in the terms of the ratio: of a faster run, how many times faster."""
+    low, high = interval
+    return (low, high) if slower > 1 - MIN_TOLD_DIFFERENCE else (1 / high, 1 / low)
+
+
+def _skipped(part: float) -> str:
+    return "all steps" if part == 1.0 else "no step" if part == 0.0 else f"{share(part)} of the steps"
+
+
 def _speeds(row: Comparison) -> list[str]:
     before, after = row.step_seconds
-    lines = [f"  typical step (mean)  {duration(before)} → {duration(after)}  {row.noise}"]
+    lines = [f"  from step to step  {duration(before)} → {duration(after)}  {row.noise}"]
     for name, unit in (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s")):
         one, two = getattr(row, name)
         if one is not None or two is not None:
@@ -99,7 +128,7 @@ def _phases(row: Comparison, markdown: bool) -> list[str]:
     ]
     if not shown:
         return []
-    lines = [_title("Difference by phase (mean time per step)", markdown)]
+    lines = [_title("Difference by part (mean time per step, one-offs left out)", markdown)]
     for phase in shown:
         part = f", {share(min(1.0, phase.explains))} of it" if phase.explains is not None and phase.explains > 0 else ""
         lines.append(_item(f"{phase.name}: {_or_none(phase.before)} → {_or_none(phase.after)}{part}", markdown))
@@ -107,7 +136,13 @@ def _phases(row: Comparison, markdown: bool) -> list[str]:
 
 
 def _wall(row: Comparison, markdown: bool) -> list[str]:
-    lines = [_title("Elapsed time", markdown)]
+    lines = []
+    if any(max(before or 0.0, after or 0.0) > ROUNDING for before, after in row.once.values()):
+        lines.append(_title("One-offs (in no ratio)", markdown))
+        for name, (before, after) in row.once.items():
+            if max(before or 0.0, after or 0.0) > ROUNDING:
+                lines.append(_item(f"{name}: {_or_none(before)} → {_or_none(after)}", markdown))
+    lines.append(_title("Elapsed time", markdown))
     for name, (before, after) in row.wall.items():
         if max(before or 0.0, after or 0.0) > ROUNDING:
             lines.append(_item(f"{name.replace('_', ' ')}: {_or_none(before)} → {_or_none(after)}", markdown))

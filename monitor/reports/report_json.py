@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from monitor.model.report import Report
+from monitor.reports.machine_output import SCREENS_ONLY, versioned
 
 
 def as_json(report: Report) -> str:
@@ -17,5 +18,6 @@ def as_line(report: Report) -> str:
     keys = msgspec.to_builtins(report)
     keys["run"]["facts"] = report.run.facts.table
     for alert in keys["alerts"]:
-        del alert["slow_step"], alert["rank"]  # for the screens only, not in the JSON
-    return msgspec.json.encode(keys).decode()
+        for key in SCREENS_ONLY["Alert"]:
+            del alert[key]
+    return msgspec.json.encode(versioned(keys)).decode()

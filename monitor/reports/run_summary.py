@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from monitor.diagnosis.explain import gain_text
-from monitor.model.report import Report
+from monitor.model import group
+from monitor.model.report import Finding, Report
 from monitor.model.view import View
-from monitor.reports import gpu_sections, listings, run_text
-from monitor.reports.time_sections import NO_TIMES, wall
+from monitor.reports import card, gpu_sections, listings, run_text
+from monitor.reports.time_sections import NO_TIMES
 from monitor.units import UNKNOWN, duration, number, share
 from trainhooks.protocol.limits import clean
-from trainhooks.protocol.start_waits import IMPORT
 
 CONSOLE_LINES = 5  # of the program's output
 
 
 def screen(view: View) -> str:
-    """Return one screenful where no dashboard can be shown: its main figures without charts."""
-    report = view.report
+    """Return one screenful where no dashboard can be shown: the short report, the machine and the newest output."""
     lines = [f"[{view.label}]"] if view.label else []
-    lines += [run_text.title(report), *run_text.head(report)]
-    if report.outcome.state == "running":
-        lines.append(f"  {'Now':<9} {_now(view)}")
-    lines.append(f"  {'Verdict':<9} {clean(view.verdict.title)}")
-    if not report.progress.steps_done:
-        lines += [f"  {'':<9} {clean(line)}" for line in (*view.verdict.evidence, view.verdict.advice) if line]
-    shown = (wall(report), gpu_sections.phases(report), gpu_sections.gpus(report), gpu_sections.host(report))
-    for section in (*shown, run_text.reservations(report)):
+    lines += card.lines(view)
+    for section in (gpu_sections.gpus(view.report), gpu_sections.host(view.report)):
         if section is not None:
-            lines += ["", section.title, *(f"  {line}" for line in section.lines)]
-            lines += listings.plain(section.rows, section.left) if section.rows else []
+            lines += ["", *listings.plain_section(section)]
     if view.console:
         lines += ["", "Output", *(f"  {line}" for line in view.console[-CONSOLE_LINES:])]
     return "\n".join(lines) + "\n"
 
 
-def short(report: Report) -> str:
-    """Return the summary of an ended run: at most nine lines."""
+def short(report: Report, verdict: Finding) -> str:
+    """Return the summary of an ended run: at most sixteen lines."""
     lines = [f"trainmon: {clean(report.run.name or '')} {run_text.outcome(report)}".replace("  ", " ")]
-    if report.run.trainings:
-        lines.append(f"  {clean(report.run.trainings)}")
+    if report.group:
+        lines.append(f"  {clean(group.line(report.group))}")
     if report.progress.steps_done:
         rates = run_text.speeds(report.throughput)
         lines.append(f"  {run_text.progress(report)}" + (f"; {rates}" if rates else ""))
@@ -52,8 +44,8 @@ def short(report: Report) -> str:
     if report.metrics:
         values = [f"{clean(name, 40)} {number(row.last)}" for name, row in list(report.metrics.items())[:5]]
         lines.append("  metrics, last: " + ", ".join(values))
-    shown = [finding for finding in report.findings if report.progress.steps_done or finding.severity != "info"]
-    lines += [f"  {finding.severity}: {clean(finding.title)}" for finding in shown[:2]]
+    if report.progress.steps_done or verdict.severity != "info":
+        lines += [f"  {line}" for line in card.advice(report, verdict, evidence=1)]
     lines.append(f"  more: trainmon report {clean(report.run.id or 'last')}")
     return "\n".join(lines) + "\n"
 
@@ -75,27 +67,6 @@ def _account(report: Report) -> str:
     return ", ".join(f"{clean(name, 40)} {share(part / total)}" for name, part in largest if part >= 0.01 * total)
 
 
-def _now(view: View) -> str:
-    """Return the open step or span in words."""
-    work = view.open
-    ended = " ended" if work.step_seconds is None else _since(work.step_seconds)
-    facts = [f"no step since the restart ({duration(work.restarting)})"] if work.restarting is not None else []
-    facts += [f"step {work.step:,}{ended}"] if work.step is not None else []
-    if work.phase:
-        facts.append(f"phase {clean(work.phase)}" + _since(work.phase_seconds))
-    facts += [f"{clean(name)} for {duration(seconds)}" for name, seconds in work.spans]
-    if work.start is not None and not (work.spans and work.start.what == IMPORT):
-        seconds = "" if work.start.seconds is None else f" ({duration(work.start.seconds)})"
-        facts.append(clean(work.start.text) + seconds)
-    if work.silent_for is not None and work.silent_for > 5:
-        facts.append(f"no heartbeat for {duration(work.silent_for)}")
-    return ", ".join(facts) or "unknown"
-
-
-def _since(seconds: float | None) -> str:
-    return f" for {duration(seconds)}" if seconds is not None else ""
-
-
 # The state of a run in one line of plain text.
 
 
@@ -111,7 +82,7 @@ def line(view: View) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def verdict(view: View) -> str:
+def verdict_line(view: View) -> str:
     """Return the verdict and what fixing it gains."""
     finding = view.verdict
     most = gain_text(finding.gain)

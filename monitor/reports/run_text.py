@@ -7,21 +7,26 @@ import time
 
 from monitor.diagnosis.explain import gain_line
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
+from monitor.hooks_reach import LITTLE_ROOM
+from monitor.model import group
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
 from monitor.model.report import Outcome, Rates, Report, Throughput
 from monitor.model.steps.pace import SINCE, recent_over
+from monitor.model.view import OpenWork
 from monitor.reports import gpu_sections, listings, trace_sections, what_if_text
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
 from monitor.reports.time_sections import iteration, unnamed, wall
 from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
 from trainhooks.protocol.limits import clean
+from trainhooks.protocol.start_waits import IMPORT
 
 # The sections: titled lines and tables, the same for every format. Unknown figures are left out or named.
 
 MAX_SLOW_STEPS = 8  # shown; the JSON has all
 MAX_METRIC_ROWS = 24
+HOOKS_FAILED = "hooks-failed"  # the note's code as in trainhooks.program_errors
 MAX_REASON_LINES = 5  # lines
 
 
@@ -74,7 +79,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     whole, recent = speeds(report.throughput), speed(report.throughput.recent)
     rows = [
         ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
-        *([("Trainings", clean(run.trainings))] if run.trainings else []),
+        *([("Trainings", clean(group.line(report.group)))] if report.group else []),
         ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
         ("Outcome", outcome(report)),
         ("Progress", progress(report)),
@@ -93,10 +98,13 @@ def summary(report: Report) -> list[tuple[str, str]]:
     if recent and recent != whole and report.outcome.state == "running":
         rows.append(("Recent", f"{recent} ({recent_over(report.throughput)})"))
     if report.progress.cost is not None:
-        total = report.progress.cost_total
-        of = f" of about {money(total)}" if total is not None else ""
-        rows.append(("Cost", f"{money(report.progress.cost)}{of}"))
+        rows.append(("Cost", cost(report)))
     return rows
+
+
+def cost(report: Report) -> str:
+    total = report.progress.cost_total
+    return money(report.progress.cost) + (f" of about {money(total)}" if total is not None else "")
 
 
 def source(report: Report) -> str:
@@ -110,11 +118,13 @@ def source(report: Report) -> str:
 
 
 def outcome(report: Report) -> str:
-    elapsed = report.progress.elapsed_seconds
+    elapsed = report.group.elapsed_seconds if report.group is not None else report.progress.elapsed_seconds
     after = f" after {duration(elapsed)}" if elapsed is not None else ""
     state = report.outcome.state
     if state == "running":
-        return "running" + (f" for {duration(elapsed)}" if elapsed is not None else "")
+        code = report.outcome.exit_code
+        left = f"; the command ended with exit code {code}, and left it behind" if code is not None else ""
+        return "running" + (f" for {duration(elapsed)}" if elapsed is not None else "") + left
     if state == "lost" and report.run.imported:
         return f"ended{after}; outcome not in the log"
     if state == "lost":
@@ -122,7 +132,8 @@ def outcome(report: Report) -> str:
     how = _how(report.outcome)
     error = f": {clean(report.outcome.error, 300)}" if report.outcome.error else ""
     place = f", at {clean(report.outcome.place, 150)}" if report.outcome.place else ""
-    return f"{state}{f' ({how})' if how else ''}{after}{error}{place}"
+    left = f"; {report.outcome.left}" if report.outcome.left else ""
+    return f"{state}{f' ({how})' if how else ''}{after}{error}{place}{left}"
 
 
 def _how(ended: Outcome) -> str:
@@ -138,7 +149,8 @@ def progress(report: Report) -> str:
     if not done.steps_done:
         return "no step measured"
     of = f" of {done.steps_total:,}" if done.steps_total else ""
-    parts = [f"{done.steps_done:,}{of} steps" + (f" ({share(done.fraction)})" if done.fraction is not None else "")]
+    unit = "steps, each an epoch" if done.by_epochs else "steps"
+    parts = [f"{done.steps_done:,}{of} {unit}" + (f" ({share(done.fraction)})" if done.fraction is not None else "")]
     if (place := done.place()) and report.outcome.state == "running":
         parts.append(place)
     if done.steps_skipped:
@@ -191,12 +203,32 @@ def speeds(throughput: Throughput) -> str:
     return (f"all ranks {known}; " if known else "") + f"rank {throughput.rank}: {rates}"
 
 
+def now(work: OpenWork) -> str:
+    """Return the open step or span in words; empty where nothing is known of it."""
+    ended = " ended" if work.step_seconds is None else _since(work.step_seconds)
+    facts = [f"no step since the restart ({duration(work.restarting)})"] if work.restarting is not None else []
+    facts += [f"step {work.step:,}{ended}"] if work.step is not None else []
+    if work.phase:
+        facts.append(f"phase {clean(work.phase)}" + _since(work.phase_seconds))
+    facts += [f"{clean(name)} for {duration(seconds)}" for name, seconds in work.spans]
+    if work.start is not None and not (work.spans and work.start.what == IMPORT):
+        seconds = "" if work.start.seconds is None else f" ({duration(work.start.seconds)})"
+        facts.append(clean(work.start.text) + seconds)
+    if work.silent_for is not None and work.silent_for > 5:
+        facts.append(f"no heartbeat for {duration(work.silent_for)}")
+    return ", ".join(facts)
+
+
+def _since(seconds: float | None) -> str:
+    return f" for {duration(seconds)}" if seconds is not None else ""
+
+
 # The parts
 
 
 def findings(report: Report) -> Section | None:
     if not report.findings:
-        return None
+        return Section("Findings", [f"none: {clean(report.verdict)}"]) if report.progress.steps_done else None
     lines = []
     for finding in report.findings:
         lost = finding.likely_fraction
@@ -306,7 +338,12 @@ def restarts(report: Report) -> Section | None:
 def reservations(report: Report) -> Section | None:
     """Return what is missing from this report because events or lines were lost."""
     lost = report.dropped
-    lines = [clean(row.text, 400) for row in report.alerts if row.code in (NEWER, OWN_TRAINHOOKS)]
+    lines = [clean(row.text, 400) for row in report.alerts if row.code in (NEWER, OWN_TRAINHOOKS, LITTLE_ROOM)]
+    for row in report.alerts:
+        if row.code == HOOKS_FAILED:
+            known = row.time is not None and report.run.started is not None
+            since = f" (after {duration((row.time or 0.0) - (report.run.started or 0.0))})" if known else ""
+            lines.append(f"{clean(row.text, 400)}{since}")
     if lost.events:
         lines.append(f"dropped before the journal: {plural(lost.events, 'event', 'events')}")
     if lost.lines:

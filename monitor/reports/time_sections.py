@@ -10,6 +10,7 @@ from monitor.units import duration, share
 from trainhooks.protocol.limits import clean
 
 NO_TIMES = "unknown: no step times in the console output"
+MAX_KINDS, MAX_SLOW = 4, 3  # lines that people read
 ROUNDING_SECONDS = 1e-6  # seconds: what is left of a sum by rounding
 
 
@@ -37,13 +38,21 @@ def iteration(report: Report) -> Section | None:
     line = f"{duration(found.seconds)}, {steps_text(found.steps)}; mean of the recent ones{clock}"
     if found.staleness is not None:
         line += f"; staleness {steps_text(found.staleness)}"
+    lines = [line]
+    if len(found.kinds) > 1:
+        kinds = [
+            f"{clean(kind.name, 60)} {share(kind.share)} ({duration(kind.typical_seconds)})" for kind in found.kinds
+        ]
+        lines.append(f"kinds, with their typical time: {'; '.join(kinds[:MAX_KINDS])}")
+    worst = sorted(found.slow, key=lambda slow: slow.baseline - slow.seconds)
+    lines += [clean(str(slow), 200) for slow in worst[:MAX_SLOW]]
     rows = [["role", "part", "time", "share"]]
     for role in found.roles:
         for part in role.parts:
             rows.append([clean(role.label, 40), part.name, duration(part.seconds), share(part.share)])
     if len(found.roles) == 1 and not found.roles[0].role and not found.roles[0].stage:
         rows = [row[1:] for row in rows]
-    return Section("Iteration", [line], rows, left=2 if len(rows[0]) == 4 else 1)
+    return Section("Iteration", lines, rows, left=2 if len(rows[0]) == 4 else 1)
 
 
 def unnamed(report: Report) -> Section | None:

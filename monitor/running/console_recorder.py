@@ -10,6 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from monitor import settings
@@ -23,6 +24,7 @@ from monitor.model.compute.mfu import UNMEASURED
 from monitor.running import output
 from monitor.running.journal_writer import Writer
 from monitor.running.two_streams import in_order, one_counter
+from monitor.runs.run_files import identity
 from monitor.sources.tail_file import READ_BYTES, TailedFile
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Step
@@ -36,6 +38,7 @@ HOOKS_SECONDS = 2.0  # between two checks for hooks that report steps
 HOOKED_CHUNK = 4096
 MAX_REST_SECONDS = 2.0  # at the end, for output not read yet
 PROGRESS = ".console"  # file with the position reached, for a successor
+_AMOUNTS = ("tokens_rate", "samples_rate", "tokens_total", "samples_total")
 FIRST_STEP_SEARCH_BYTES = 256 * 1024  # bytes of a journal that are searched for its first step
 
 
@@ -67,14 +70,24 @@ class Stream:
         if frame is None or frame == self._frame:
             return []
         self._frame = frame
-        # A separate reader: the line is read again when it ends, and must not open a block or table twice.
-        readings = Reader(self._reader.patterns, self._reader.lead).read(frame)
+        # By separate readers: the line is read again when it ends, and must not open a block or table twice.
+        readings = self._apart(frame)
+        # The position comes first, the last value may be cut: `loss: 0.4` of `loss: 0.4215`.
+        before = {} if whole else {part.family: part for part in self._apart(_without_last_word(frame))}
         for reading in readings:
             reading.impossible.clear()  # impossible values are counted only when the line ends
-            if not whole:  # the position comes first, values may be cut: `loss: 0.4` of `loss: 0.4215`
+            if not whole:
                 reading.metrics.clear()
-                reading.tokens_rate = reading.samples_rate = reading.tokens_total = reading.samples_total = None
+                for name in _AMOUNTS:
+                    setattr(reading, name, getattr(before.get(reading.family), name, None))
         return [reading for reading in readings if reading.family == "bar" or (whole and reading.family == "step")]
+
+    def _apart(self, frame: Line) -> list[Reading]:
+        return Reader(self._reader.patterns, self._reader.lead).read(frame)
+
+
+def _without_last_word(frame: Line) -> Line:
+    return replace(frame, text=frame.text.rstrip().rpartition(" ")[0])
 
 
 class ConsoleRecorder:
@@ -82,7 +95,9 @@ class ConsoleRecorder:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._clock = ArrivalClock(time.monotonic())
+        now = time.monotonic()
+        launched = identity(run).get("started_monotonic")  # the recorder comes up later than the program
+        self._clock = ArrivalClock(now, min(now, launched) if isinstance(launched, int | float) else now)
         self._tracker = Tracker(self._clock)
         self._writer: Writer | None = None
         self._pulsed = self._hooks_checked = 0.0

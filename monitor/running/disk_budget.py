@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from monitor.errors import UserError
-from monitor.running import command, output
+from monitor.running import command, inherited, output
 from monitor.running.disk_space import PREALLOCATED_BYTES
 from monitor.sources import sparse_files
 from trainhooks.protocol import rundir
@@ -153,13 +154,15 @@ class DiskBudget:
 
     def _compact(self, most: int) -> None:
         """Start a process that caches the state and frees what the journals take beyond `most` bytes."""
+        nothing = inherited.open_nothing()
         self._compaction = subprocess.Popen(
             command.module_command("monitor.runs.compaction", str(self._run.absolute()), str(most)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdin=nothing,
+            stdout=nothing,
             cwd="/",
             start_new_session=True,
         )
+        os.close(nothing)
 
     def _tell(self) -> None:
         if not self._told:

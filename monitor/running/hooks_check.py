@@ -33,7 +33,7 @@ class HooksCheck:
         """
         if self._over:
             return None
-        if next(self._run.glob("rank-*.jsonl"), None) is not None:
+        if any(self._run.glob("rank-*.jsonl")) or any(self._run.glob("actor-*.jsonl")):
             self._over = True
             return None
         for pid in sorted(pids)[:MAX_CHECKED_PROCESSES]:

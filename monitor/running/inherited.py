@@ -37,9 +37,19 @@ def _open_numbers() -> list[int]:
 
 def release_standard(number: int) -> None:
     """Give up this process's copy of stdin or stdout. The number stays taken, so nothing else gets it."""
-    devnull = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(devnull, number)
-    os.close(devnull)
+    nothing = open_nothing()
+    os.dup2(nothing, number)
+    os.close(nothing)
+
+
+def open_nothing() -> int:
+    """Return a descriptor that gives nothing and takes what nobody reads: /dev/null, which a jail may lack."""
+    try:
+        return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        if hasattr(os, "memfd_create"):
+            return os.memfd_create("nothing")
+        raise
 
 
 def is_pipe(number: int) -> bool:

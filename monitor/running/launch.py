@@ -10,12 +10,9 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,9 @@ from monitor import __version__
 from monitor.running import command, group, inherited, lifetime, output, run_name, supervise
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.exec_state import ExecState
+from monitor.running.forwarding import forward_signals
 from monitor.running.launched_training import LaunchedTraining
-from trainhooks.protocol import rundir
+from trainhooks.protocol import environment, rundir
 
 # Errors that say what is short for two more processes, or for a longer environment.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.E2BIG)
@@ -74,11 +72,11 @@ def start(words: list[str], options: Options) -> LaunchedTraining:
         hint = "; set TRAINMON_DIR to a writable directory" if is_directory else ""
         raise CannotRecord(f"not recorded: {error}{hint}") from None
     os.close(plan.signal_pipe)
-    training = LaunchedTraining(plan.run, supervisor, pid, copies, subreaper, limit, signal_pipe)
+    training = LaunchedTraining(plan.run, supervisor, pid, copies, subreaper, limit)
     training.unrecorded = plan.unrecorded
     if plan.unrecorded is not None and inherited.is_pipe(1):
         inherited.release_standard(1)  # its reader waits for the last writer, which is the program
-    _forward_signals(training, hangup=training.must_outlive_training or not options.dashboard)
+    forward_signals(training, signal_pipe, hangup=training.must_outlive_training or not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
         # The training reads it. While this process also holds it, a writer would not learn that the training stopped.
@@ -113,6 +111,7 @@ def _prepared(
         unrecorded=unrecorded,
         read_live=options.dashboard or os.isatty(1),
         inherit_stdin=not options.dashboard and not os.isatty(0),
+        asked_terminal=_terminal_size() if os.isatty(0) else None,
         terminal=_terminal_size() if pty else None,
         leads=group.leads(),
         signal_mask=mask,
@@ -138,6 +137,7 @@ def _new_run(words: list[str], options: Options) -> Path:
         command=command.masked_command(words),
         cwd=_directory(),
         version=__version__,
+        environment=environment.recorded(),
         launched=True,
         named=options.name is not None,
         **{key: value for key, value in given.items() if value is not None},
@@ -214,39 +214,6 @@ def _fork(plan: supervise.Plan) -> tuple[int, int]:
             raise CannotRun(f"the supervisor died while it started the training; see the logs in {plan.run}", 1)
         raise _NotStarted(message["error"], message["code"], message["errno"])
     return supervisor, pid
-
-
-def _forward_signals(training: LaunchedTraining, hangup: bool) -> None:
-    def forward(number: int, _frame: object) -> None:
-        if number == signal.SIGXCPU and _is_over_time():
-            return  # this process's own limit, not the training's
-        training.was_terminated |= number == signal.SIGTERM
-        if not training.forward(number) and (ended := training.poll()) is not None:
-            raise SystemExit(ended.status)  # only output is left to copy, and its reader may be blocked
-
-    def detach(number: int, _frame: object) -> None:
-        if training.must_outlive_training:
-            return
-        os._exit(128 + number)  # the terminal is gone; the training continues
-
-    def pause(_number: int, _frame: object) -> None:
-        training.signal_group(signal.SIGSTOP)  # SIGTSTP does nothing to a group without a terminal
-        os.kill(os.getpid(), signal.SIGSTOP)
-        training.signal_group(signal.SIGCONT)  # the shell has continued this process
-
-    handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(supervise.FORWARDED, forward)
-    handlers[signal.SIGTSTP] = pause
-    if hangup:
-        handlers[signal.SIGHUP] = detach
-    for number, handler in handlers.items():
-        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored by nohup and by shells for background jobs
-            signal.signal(number, handler)
-
-
-def _is_over_time() -> bool:
-    """Return whether this process has used the processor time that it may use (ulimit -t)."""
-    limit = resource.getrlimit(resource.RLIMIT_CPU)[0]
-    return limit != resource.RLIM_INFINITY and time.process_time() >= limit
 
 
 def _same_file(one: int, other: int) -> bool:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.running import exit_record, lifetime, output, recorder_process, supervise
+from monitor.running import exit_record, lifetime, output, recorder_process
 from monitor.running.journal_writer import Writer
 from trainhooks.protocol import process_identity, rundir
-
-TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to a whole process group
-SAME_SIGNAL_SECONDS = 0.3  # between the arrivals of one signal at several processes, on a busy machine, too
-SIGNAL_READ_BYTES = 64 * supervise.SIGNAL_TIME.size  # read at once: whole rows, as each is written whole
 
 GROWING_SECONDS = 0.02  # between two copies of output that grows
 QUIET_SECONDS = 0.04  # between two copies of output that does not grow
@@ -50,12 +45,7 @@ class LaunchedTraining:
         copies: list[output.Copy],
         subreaper: bool,
         lifetime_limit: lifetime.LifetimeLimit | None,
-        signal_pipe: int,
     ) -> None:
-        """
-        Args:
-            witness: the end of a pipe on which the supervisor tells of the signals that reach it.
-        """
         self.run = run
         self._exit = run / rundir.EXIT  # made once: it is read in every poll
         self.pid = pid
@@ -63,8 +53,6 @@ class LaunchedTraining:
         self._supervisor = supervisor
         self._copies = copies
         self._subreaper = subreaper
-        self._signal_pipe = signal_pipe
-        self._sent_to_supervisor: list[tuple[int, float]] = []  # signals, and when they reached it
         self._start_ticks = process_identity.start_ticks(pid)
         self.unrecorded: str | None = None  # why the output is not recorded
         self.was_terminated = False  # by SIGTERM: exit, too, when the training has ended
@@ -83,35 +71,15 @@ class LaunchedTraining:
             self._ended = self._recorded_end() or self._check_processes()
         return self._ended
 
-    def forward(self, number: int) -> bool:
-        """Pass a signal on as it would arrive without trainmon; False if the training has ended.
-
-        What a terminal sends goes to the training's process group, everything else to the program alone, which decides
-        about its workers. A signal that its sender has sent to all processes has reached the program already.
-        """
-        if not process_identity.process_alive(self.pid, self._start_ticks, None):
-            return False
-        if number in TERMINAL_SIGNALS and _in_foreground():
-            self.signal_group(number)
-        elif not self._is_sent_to_all(number):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, number)
-        return True
+    def is_alive(self) -> bool:
+        """Return whether the program still runs."""
+        return process_identity.process_alive(self.pid, self._start_ticks, None)
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the program and its workers, if they still run."""
-        if process_identity.process_alive(self.pid, self._start_ticks, None):
+        if self.is_alive():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(os.getpgid(self.pid), number)
-
-    def _is_sent_to_all(self, number: int) -> bool:
-        """Return whether the supervisor, which nobody means, got this signal at the same time."""
-        since = time.monotonic() - SAME_SIGNAL_SECONDS
-        time.sleep(SAME_SIGNAL_SECONDS)
-        # Kept: the handler of another signal may come in between, and read what is for this one.
-        with contextlib.suppress(BlockingIOError):
-            self._sent_to_supervisor += supervise.SIGNAL_TIME.iter_unpack(os.read(self._signal_pipe, SIGNAL_READ_BYTES))
-        return any(signaled == number and at >= since for signaled, at in self._sent_to_supervisor)
 
     def passthrough(self) -> Ended:
         """Copy the training's output until it has ended and all output is copied."""
@@ -163,7 +131,7 @@ class LaunchedTraining:
             self._replace_recorder()
         if self.pid in self._statuses:
             return self._write_end(os.waitstatus_to_exitcode(self._statuses[self.pid]))
-        if not process_identity.process_alive(self.pid, self._start_ticks, None) and not self._awaits_reaping():
+        if not self.is_alive() and not self._awaits_reaping():
             return Ended(None, None)
         return None
 
@@ -208,17 +176,3 @@ class LaunchedTraining:
             exit_record.write_exit(self.run, writer, returncode)
             writer.close()
         return Ended(returncode, None) if returncode >= 0 else Ended(None, -returncode)
-
-
-def _in_foreground() -> bool:
-    """Return whether this process is in the foreground of a terminal, which then is taken to have sent the signal."""
-    try:
-        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)

@@ -14,8 +14,10 @@ from typing import BinaryIO
 from monitor import __version__
 from monitor.console import line_prefixes
 from monitor.console.log_parser import LogParser, LogSummary
+from monitor.console.printed_error import printed_error
 from monitor.errors import UserError
 from monitor.running import output
+from monitor.running.exit_record import ERROR_SEARCH_BYTES
 from trainhooks.protocol import encoding, events, rundir
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.journal import Journal
@@ -28,7 +30,7 @@ def import_log(source: Path, name: str | None, patterns: tuple[re.Pattern[str], 
     """Create a run from a log. Return its directory and a summary.
 
     Times are those in the log, counted from the first one; the run's start is known only where a line has a
-    date. How the program ended is not known, so the run's state is `lost`.
+    date. How the program ended is known where the log ends with a traceback; else the run's state is `lost`.
 
     Raises:
         UserError: the log cannot be read, or the run cannot be written.
@@ -97,10 +99,23 @@ def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Patte
                 rest = rest[os.write(console, rest) :]
             journal.write(parser.feed(data)[1])
         journal.write(parser.finish()[1])
+        _write_end(log, run, journal, parser.summary.seconds)
     finally:
         os.close(console)
         journal.close()
     return parser.summary
+
+
+def _write_end(log: BinaryIO, run: Path, journal: _Writer, now: float) -> None:
+    """Record the uncaught exception that the log ends with: Python's exit code is 1 then. Other ends are not known."""
+    log.seek(max(0, log.seek(0, os.SEEK_END) - ERROR_SEARCH_BYTES))
+    printed = printed_error(log.read(ERROR_SEARCH_BYTES).decode(errors="replace"), "/")
+    if printed is None or printed.place is None:
+        return
+    exit_ = events.Exit(producer="", seq=0, t=now, exit_code=1, signal=None)
+    exit_.error, exit_.place = printed.error, printed.place
+    journal.write([exit_])
+    rundir.write_json(run / rundir.EXIT, {"exit_code": 1, "signal": None, "ended": None, "ended_monotonic": now})
 
 
 class _Writer:

@@ -22,6 +22,7 @@ from trainhooks.protocol import rundir
 STDOUT = "stdout.log"  # only while the two streams are separate; both are merged into the console file
 STDERR = "stderr.log"
 STREAMS = (STDOUT, STDERR)
+PROGRESS = ".merged"  # how much of the two is in the console file
 OUTPUT = (rundir.CONSOLE, *STREAMS)
 
 MIN_FREE_BYTES_TO_RECORD = 1 << 20  # on the disk of the runs: with less, nothing is recorded
@@ -155,13 +156,13 @@ class Merge:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._progress = run / ".merged"
+        # Never emptied: who is killed at any moment leaves a position, or the next one would begin at the first line.
+        self._progress = os.open(run / PROGRESS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._sources = [TailedFile(run / name) for name in STREAMS]
         self._waiting = [0.0, 0.0]  # monotonic time since when a partial line waits; 0: none waits
         with contextlib.suppress(OSError, struct.error):
-            self._sources[0].offset, self._sources[1].offset = struct.unpack("<QQ", self._progress.read_bytes())
+            self._sources[0].offset, self._sources[1].offset = struct.unpack("<QQ", os.pread(self._progress, 16, 0))
         self._console = open_append(run / rundir.CONSOLE)
-        os.close(open_append(self._progress))  # private, like all files of a run
 
     @classmethod
     def of(cls, run: Path) -> Merge | None:
@@ -186,7 +187,7 @@ class Merge:
             pass
         complete = all(source.size() <= source.offset for source in self._sources)
         if complete:  # otherwise the disk is full, and the two files are kept
-            for name in (*STREAMS, self._progress.name):
+            for name in (*STREAMS, PROGRESS):
                 with contextlib.suppress(OSError):
                     os.unlink(self._run / name)
 
@@ -210,7 +211,7 @@ class Merge:
             return False
         source.advance(data[:written])
         with contextlib.suppress(OSError):
-            self._progress.write_bytes(struct.pack("<QQ", *(source.offset for source in self._sources)))
+            os.pwrite(self._progress, struct.pack("<QQ", *(source.offset for source in self._sources)), 0)
         return True
 
 

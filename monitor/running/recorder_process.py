@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitor.running import command, disk_budget, disk_space, output, stopping
+from monitor.running import command, disk_budget, disk_space, inherited, output, stopping
 from monitor.running.journal_writer import Writer
-from monitor.running.relay import Relay
-from monitor.runs import catalogue, run_files
+from monitor.runs import run_files
 from trainhooks.protocol import process_identity, rundir
 
 if TYPE_CHECKING:
@@ -33,27 +32,37 @@ def acquire_recorder_lock(run: Path) -> tuple[bool, rundir.Lock | None]:
 
 
 def ensure_recorder(run: Path) -> None:
-    """Start a recorder for a running run that has none, unless the directory belongs to another user."""
+    """Start a recorder for a running run that has none, unless it is another user's, or there is no room here."""
+    from monitor.running import room
+
     with contextlib.suppress(OSError):
         if run.stat().st_uid != os.getuid():
             return
     if process_identity.has_foreign_pids(run_files.identity(run)):  # nothing of its processes is visible from here
         return
-    if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
+    if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)) or room.shortage() is not None:
         return
-    subprocess.Popen(
-        command.module_command("monitor.running.recorder_process", str(run.absolute())),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE},
-        start_new_session=True,
-    )
+    nothing = inherited.open_nothing()
+    try:
+        subprocess.Popen(
+            command.module_command("monitor.running.recorder_process", str(run.absolute())),
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            cwd="/",
+            env={key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE},
+            start_new_session=True,
+        )
+    finally:
+        os.close(nothing)
 
 
 def main(path: str) -> None:
     """Record a run until its training has ended."""
+    # Late, as they are large: `trainmon run` loads this module before it forks.
+    from monitor.running.relay import Relay
+    from monitor.runs import catalogue
+
     run = Path(path)
     records, lock = acquire_recorder_lock(run)
     if not records:
@@ -62,11 +71,11 @@ def main(path: str) -> None:
     writer = Writer(run)
     relay = Relay(run, writer.note_unpublished)
     merge = output.Merge.of(run)  # left by a supervisor that died
-    room = disk_space.Preallocation(output.output_files(run))
+    reserve = disk_space.Preallocation(output.output_files(run))
     budget = disk_budget.DiskBudget(run, writer.note_budget)
 
     def ended(seconds: float) -> bool:
-        room.step()
+        reserve.step()
         budget.step()
         if merge is not None:
             merge.step()
@@ -82,7 +91,7 @@ def main(path: str) -> None:
     threading.Thread(target=stopping.obey_requests, args=(run, over), daemon=True).start()
     recorder.record(ended)
     over.set()
-    room.close()
+    reserve.close()
     disk_space.release_preallocated(output.output_files(run))
     if merge is not None:
         merge.finish()

@@ -23,9 +23,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from monitor.errors import UserError
+from monitor.hooks_reach import LITTLE_ROOM
 from monitor.running import (
     disk_budget,
     disk_space,
@@ -37,12 +38,15 @@ from monitor.running import (
     recorder,
     recorder_process,
     stopping,
+    terminal_input,
 )
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
-from monitor.running.relay import Relay
 from trainhooks.protocol import events, limits, process_identity, rundir
+
+if TYPE_CHECKING:
+    from monitor.running.relay import Relay
 
 LOG_NAME = "supervisor.log"
 MERGE_SECONDS = 0.1
@@ -73,6 +77,7 @@ class Plan:
     unrecorded: str | None = None  # why the output goes to the caller's own stdout and stderr, and to no file
     read_live: bool = False  # whether somebody reads the output as it comes, on a terminal or the dashboard
     inherit_stdin: bool = False
+    asked_terminal: tuple[int, int] | None = None  # columns and rows of a terminal as its stdin; None: it has nothing
     terminal: tuple[int, int] | None = None  # columns and rows of a pseudo-terminal
     leads: bool = True  # whether the program leads its process group, as it would without trainmon
     signal_mask: set[signal.Signals | int] = field(default_factory=set)  # of the training
@@ -101,7 +106,7 @@ def main(plan: Plan, ready: int) -> NoReturn:
         # Held until this process ends; before a reader sees the run without a recorder.
         recorder_process.acquire_recorder_lock(plan.run)
         try:
-            child, master = _start(plan)
+            child, master, stdin = _start(plan)
         except OSError as error:
             _say(ready, {**_refusal(plan.command[0], error), "errno": error.errno})
         else:
@@ -109,7 +114,7 @@ def main(plan: Plan, ready: int) -> NoReturn:
             _write_identity(plan.run, child)
             _say(ready, {"pid": child})
             _leave_terminal(plan.run)
-            _record_until_end(plan, child, master)
+            _record_until_end(plan, child, master, stdin)
     except BaseException:  # no caller's code may run in the forked process
         traceback.print_exc()
     finally:
@@ -144,13 +149,16 @@ def _refusal(program: str, error: OSError) -> dict[str, object]:
 # Starting the training
 
 
-def _start(plan: Plan) -> tuple[int, int | None]:
-    """Start the training. Return its pid with the master end of its pseudo-terminal, if it has one."""
+def _start(plan: Plan) -> tuple[int, int | None, int | None]:
+    """Start the training. Return its pid with the master ends of its pseudo-terminals, for output and for stdin."""
     master: int | None = None
+    stdin, given = (None, None) if plan.asked_terminal is None else terminal_input.open_input(*plan.asked_terminal)
+    if given is None and not plan.inherit_stdin:
+        given = inherited.open_nothing()
     out: int | None = None
     errors: int | None = subprocess.STDOUT
     if plan.terminal is not None:
-        master, out = _open_terminal(*plan.terminal)
+        master, out = terminal_input.open_terminal(*plan.terminal)
     elif plan.separate_streams:
         out = output.open_append(plan.run / output.STDOUT)
         errors = output.open_append(plan.run / output.STDERR)
@@ -162,7 +170,7 @@ def _start(plan: Plan) -> tuple[int, int | None]:
     start = partial(
         subprocess.Popen,
         plan.command,
-        stdin=None if plan.inherit_stdin else subprocess.DEVNULL,
+        stdin=None if plan.inherit_stdin else given,
         # What stands for a closed one in this process is closed by the exec.
         stdout=None if 1 in closed else out,
         stderr=None if 2 in closed else out if errors == subprocess.STDOUT else errors,
@@ -174,10 +182,10 @@ def _start(plan: Plan) -> tuple[int, int | None]:
     else:
         begin = plan.state.restore if plan.state.is_special else None
         child = group.start_leader(start, begin) if plan.leads else group.start_member(start, begin)
-    for written in (out, errors):
-        if written is not None and written >= 0:
-            os.close(written)
-    return child, master
+    for passed in (out, errors, given):
+        if passed is not None and passed >= 0:
+            os.close(passed)
+    return child, master, stdin
 
 
 def _environment(plan: Plan) -> dict[str, str]:
@@ -185,16 +193,6 @@ def _environment(plan: Plan) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (rundir.BOOTSTRAP, plan.environment.get("PYTHONPATH"))))
     lines = {rundir.LINES_VARIABLE: "1"} if plan.read_live else {}
     return {**plan.environment, rundir.RUN_VARIABLE: str(plan.run), "PYTHONPATH": path, **lines}
-
-
-def _open_terminal(columns: int, rows: int) -> tuple[int, int]:
-    master, terminal = os.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    modes = termios.tcgetattr(terminal)
-    modes[1] &= ~termios.ONLCR  # lines end as the program ends them; the reader's terminal adds the return
-    modes[3] &= ~termios.ECHO
-    termios.tcsetattr(terminal, termios.TCSANOW, modes)
-    return master, terminal
 
 
 def _adopt_terminal(state: ExecState) -> None:
@@ -214,53 +212,87 @@ def _write_identity(run: Path, pid: int) -> None:
 
 def _leave_terminal(run: Path) -> None:
     """Release the caller's terminal, streams and working directory, so that nobody waits for us to close them."""
-    devnull = os.open(os.devnull, os.O_RDWR)
+    nothing = inherited.open_nothing()
     try:
         log = output.open_append(run / LOG_NAME)
     except OSError:
-        log = devnull
-    for target, source in ((0, devnull), (1, devnull), (2, log)):
+        log = nothing
+    for target, source in ((0, nothing), (1, nothing), (2, log)):
         os.dup2(source, target)
     os.chdir("/")
 
 
-def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
+def _record_until_end(plan: Plan, child: int, master: int | None, stdin: int | None) -> None:
     """Record until the training has ended, then record its exit."""
     over = threading.Event()
     writer = _writer(plan.run)
-    if writer is not None and plan.warning is not None:
-        writer.write(
-            events.Note(producer="", seq=0, t=time.monotonic(), text=plan.warning, level="warning", code="tied")
-        )
+    _note(writer, plan.warning, "tied")
     merge = output.Merge.of(plan.run) if plan.separate_streams else None
     threading.Thread(target=_keep_within, args=(plan, writer, merge, over), daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(5)  # where cores are short, the training has priority; not before the thread that keeps the disk free
-    relay = Relay(plan.run, writer.note_unpublished) if writer is not None else None
-    recording = threading.Thread(target=_record, args=(plan.run, writer, child, over), daemon=True)
-    recording.start()
-    threading.Thread(target=stopping.obey_requests, args=(plan.run, over), daemon=True).start()
-    threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
     moving.start()
-    reading = output_reader.OutputReader(plan.run)
+    if stdin is not None:
+        threading.Thread(target=terminal_input.end_reads, args=(stdin, over), daemon=True).start()
+    short = _shortage(child)
+    _note(writer, short, LITTLE_ROOM)
+    recording = _Recording(plan.run, writer, child, over) if short is None else None
     kills = _kernel_kills(child)
     returncode = _await_end(child)
     over.set()
     moving.join(MAX_END_SECONDS if master is not None else None)
     if merge is not None:
         merge.finish()
-    reading.finish()
+    if recording is not None:
+        recording.reading.finish()
     exit_record.write_exit(plan.run, writer, returncode, kills.count() if kills is not None else None)
-    recording.join(MAX_END_SECONDS)
+    if recording is not None:
+        recording.recorder.join(MAX_END_SECONDS)
     if writer is not None:
         writer.close()
-    if relay is not None:
-        relay.close()
+    if recording is not None and recording.relay is not None:
+        recording.relay.close()
     with contextlib.suppress(OSError):
         log = plan.run / LOG_NAME
         if log.stat().st_size == 0:
             log.unlink()
+
+
+def _note(writer: Writer | None, text: str | None, code: str) -> None:
+    if writer is not None and text is not None:
+        writer.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, level="warning", code=code))
+
+
+class _Recording:
+    """The threads that read GPUs, host and output, and that serve others: where there is room for them."""
+
+    def __init__(self, run: Path, writer: Writer | None, child: int, over: threading.Event) -> None:
+        self.relay: Relay | None = None
+        if writer is not None:
+            try:
+                from monitor.running.relay import Relay  # a library of sockets
+
+                self.relay = Relay(run, writer.note_unpublished)
+            except Exception:  # short of descriptors or memory: viewers read the journals
+                traceback.print_exc()
+        self.recorder = threading.Thread(target=_record, args=(run, writer, child, over), daemon=True)
+        self.recorder.start()
+        threading.Thread(target=stopping.obey_requests, args=(run, over), daemon=True).start()
+        threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
+        self.reading = output_reader.OutputReader(run)
+
+
+def _shortage(child: int) -> str | None:
+    """Return the note on a container without room for all of trainmon; None where there is room."""
+    from monitor.running import room
+
+    try:
+        short = room.shortage(child)
+    except Exception:  # as below
+        traceback.print_exc()
+        return None
+    return short and f"{short}: it is the program's, and trainmon reads neither GPUs nor host nor output"
 
 
 def _kernel_kills(child: int) -> recorder.KernelKills | None:
@@ -306,10 +338,7 @@ def _prune(writer: Writer | None, over: threading.Event) -> None:
     except Exception as error:
         # An error with old runs or with the configuration must not stop this run's recording.
         if isinstance(error, UserError) and writer is not None:
-            text = limits.clean(f"old runs were not removed: {error}")
-            writer.write(
-                events.Note(producer="", seq=0, t=time.monotonic(), text=text, level="warning", code="retention")
-            )
+            _note(writer, limits.clean(f"old runs were not removed: {error}"), "retention")
         else:
             traceback.print_exc()
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
-import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.errors import UserError
+from monitor.running.asking import Listener, connect, listeners, read_line
 from monitor.runs import catalogue
 from monitor.sources.decode import decode
 from monitor.sources.journal_reader import JournalTail
@@ -20,12 +18,9 @@ from trainhooks.protocol.control import Answer, TraceRequest
 from trainhooks.protocol.events import Trace
 from trainhooks.protocol.traced_events import events_path
 
-CONNECT_SECONDS = 5.0  # until a process that listens has taken a connection
 MIN_SECONDS = 60.0  # that a trace may take to begin, and again to end: it is read in short slices
 STEPS_OF_PATIENCE = 5  # each step may take so many times as long as usual
 UNKNOWN_SECONDS = 600.0  # the limit where no step's time is known yet: the first one may compile
-
-_RANK = re.compile(r"rank-(\d{1,9})-(\w+)")
 
 
 class NotTraced(Exception):
@@ -38,16 +33,6 @@ class Doubtful(Exception):
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A process of the run that may be asked."""
-
-    rank: int
-    producer: str
-    socket: Path
-    journal: Path
 
 
 class Accepted:
@@ -68,7 +53,7 @@ class Accepted:
         Raises:
             NotTraced: it holds no trace.
         """
-        if _line(connection, self._seconds) is None:
+        if read_line(connection, self._seconds) is None:
             raise NotTraced(f"the trace is not there after {self._seconds:.0f} s; {self.run.name} goes on")
         while lines := self._journal.read():
             for line in lines:
@@ -93,11 +78,11 @@ def asked(run: Path, request: TraceRequest) -> Iterator[tuple[Accepted, socket.s
     """
     seconds = _patience(run, request.steps)
     answer: Answer | None = None
-    for listener in _listeners(run):
+    for listener in listeners(run):
         with contextlib.ExitStack() as open_now:
             connection = open_now.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             journal = JournalTail(listener.journal, JournalTail(listener.journal).size())
-            if not _connect(connection, listener.socket, run):
+            if not connect(connection, listener.socket, run):
                 continue
             answer = _answer(connection, request, run, seconds)
             if answer.status == control.ACCEPTED:
@@ -126,29 +111,6 @@ def _patience(run: Path, steps: int) -> float:
     return MIN_SECONDS + STEPS_OF_PATIENCE * (steps + 2) / entry.steps_per_second
 
 
-def _listeners(run: Path) -> list[Listener]:
-    """Return the living processes of the run with a socket, by rank. What a killed process left is none."""
-    found = []
-    for lock in rundir.rank_locks(run):
-        journal = Path(lock).with_suffix(".jsonl")
-        path, match = control.socket_path(journal), _RANK.fullmatch(journal.stem)
-        with contextlib.suppress(OSError):
-            if match is not None and stat.S_ISSOCK(path.lstat().st_mode) and rundir.lock_held(lock):
-                found.append(Listener(int(match[1]), match[2], path, journal))
-    return sorted(found, key=lambda listener: (listener.rank, listener.producer))
-
-
-def _connect(connection: socket.socket, path: Path, run: Path) -> bool:
-    """Connect to a socket. Return whether who listens is the owner of the run: nobody else is asked for anything."""
-    connection.settimeout(CONNECT_SECONDS)
-    try:
-        with control.address(path) as address:
-            connection.connect(str(address))
-        return control.peer_uid(connection) == run.lstat().st_uid
-    except OSError:  # of another machine, or left behind
-        return False
-
-
 def _answer(connection: socket.socket, request: TraceRequest, run: Path, seconds: float) -> Answer:
     """Send the request, and return the answer once the trace has begun, or will not.
 
@@ -157,7 +119,7 @@ def _answer(connection: socket.socket, request: TraceRequest, run: Path, seconds
     """
     try:
         connection.sendall(request.line())
-        line = _line(connection, seconds)
+        line = read_line(connection, seconds)
     except OSError:
         line = b""
     if line is None:
@@ -166,23 +128,6 @@ def _answer(connection: socket.socket, request: TraceRequest, run: Path, seconds
     if answer is None:
         raise NotTraced(f"{run.name} gave no answer; it ended, or its hooks are of another version")
     return answer
-
-
-def _line(connection: socket.socket, seconds: float) -> bytes | None:
-    """Return what comes until a line ends or the other side closes; None where neither happens within `seconds`."""
-    connection.settimeout(seconds)
-    received = b""
-    try:
-        while not received.endswith(b"\n") and len(received) < control.MAX_MESSAGE:
-            data = connection.recv(control.MAX_MESSAGE)
-            if not data:
-                break
-            received += data
-    except TimeoutError:
-        return None
-    except OSError:  # the process was killed
-        return b""
-    return received
 
 
 def _why_nobody_listens(run: Path) -> str:

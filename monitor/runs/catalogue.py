@@ -24,7 +24,7 @@ from trainhooks.protocol.limits import clean
 # The list of runs.
 
 JOURNAL_END_BYTES = 64 * 1024  # bytes read at each end of a journal
-JOURNALS = ("rank-", "node-", "console-")  # how the names of a run's journals begin
+JOURNALS = ("rank-", "node-", "console-", "actor-")  # how the names of a run's journals begin
 FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this recently is still written: attribute caches hold 60 s
 
 
@@ -264,22 +264,27 @@ def entry(path: Path) -> RunEntry:
 
 
 def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
-    """Return the last step of rank 0, the steps planned, and the steps per second at the journal's end."""
+    """Return the last step of rank 0, the steps planned, and the steps per second since the first one."""
     all_journals = rundir.journals(path)
     journals = [journal for journal in all_journals if journal.name.startswith("rank-0-")]
     journals = journals or [journal for journal in all_journals if journal.name.startswith("console-")]
     if not journals:
         return None, None, None
-    tail = _tail(max(journals, key=_modified))
-    steps = [event for event in single_events(_events(tail)) if isinstance(event, Step) and event.thread is None]
+    newest = max(journals, key=_modified)
+    steps = _steps(_tail(newest))
     planned = None
     for journal in sorted(journals, key=_modified):
         for event in (*_events(_head(journal)), *_events(_tail(journal))):
             if isinstance(event, Facts) and event.total_steps is not None:
                 planned = event.total_steps
-    timed = [step for step in steps if step.duration > 0]
+    timed = [step for step in (*_steps(_head(newest)), *steps) if step.duration > 0]
     seconds = timed[-1].start + timed[-1].duration - timed[0].start if timed else 0.0
-    return steps[-1].index if steps else None, planned, len(timed) / seconds if seconds > 0 else None
+    done = timed[-1].index - timed[0].index + 1 if timed else 0
+    return steps[-1].index if steps else None, planned, done / seconds if seconds > 0 and done > 0 else None
+
+
+def _steps(lines: list[bytes]) -> list[Step]:
+    return [event for event in single_events(_events(lines)) if isinstance(event, Step) and event.thread is None]
 
 
 def _modified(path: Path) -> float:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import msgspec
 
-from monitor.model.comparison.changes import same_kind_of_machine, same_program
+from monitor.model.comparison.changes import find_changes, same_kind_of_machine, same_program
 from monitor.model.comparison.compare import Side
 from monitor.model.comparison.likeness import differences
+from monitor.model.comparison.loop_pace import LoopTime
 from monitor.model.report import Report
 from monitor.runs import catalogue
 from monitor.runs.caches import type_checksum, write_cache
@@ -24,6 +28,8 @@ FIGURES_CACHE = "figures.cache"
 MIN_BASELINE_STEPS = 30  # steps of a run that others can be compared with
 MAX_CANDIDATES = 5  # newest runs considered: code and machine of older ones are likely to differ
 MAX_READ_BYTES = 64 << 20  # of journals read where no cache exists: some seconds
+
+Alike = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]  # of two identities
 
 
 class _KeptFigures(msgspec.Struct):
@@ -42,7 +48,7 @@ def keep_figures(run: Path, side: Side) -> None:
         return
     # Only what a comparison reads: none of the lists that grow with a run.
     slim = replace(report, slow_steps=[], findings=[], alerts=[])
-    kept = _KeptFigures(type_checksum(Side), _journal_bytes(run), Side(slim, side.step_seconds))
+    kept = _KeptFigures(type_checksum(Side), _journal_bytes(run), Side(slim, side.loop))
     write_cache(run / FIGURES_CACHE, msgspec.msgpack.encode(kept))
 
 
@@ -57,6 +63,8 @@ def recall_figures(run: Path) -> Side | None:
 
 def baseline_run(run: Path, report: Report, read: Callable[[Path], Side]) -> Side | None:
     """Return the last comparable run of the same command that ended before this one began; None where there is none.
+
+    With it come those of its repeats whose figures are cached.
 
     Args:
         run: the directory of the run to compare.
@@ -76,8 +84,41 @@ def baseline_run(run: Path, report: Report, read: Callable[[Path], Side]) -> Sid
         if same_kind_of_machine(side.report, report):
             began, ended = own.get("started"), _ended(side.report)
             if began and ended and ended <= began:
-                return side
+                return replace(side, repeats=_repeats(candidate, side.report, began, recall_figures))
     return None
+
+
+def with_repeats(one: Side, two: Side, read: Callable[[Path], Side]) -> tuple[Side, Side]:
+    """Return two runs with the repeats of their commands, which tell what starts of one program differ by.
+
+    Where nothing is known to have changed between the two, only what began before the later one counts: what came after
+    it may have changed as it did.
+    """
+
+    def figures(path: Path) -> Side | None:
+        return recall_figures(path) or (read(path) if _journal_bytes(path) <= MAX_READ_BYTES else None)
+
+    sides, paths = [one, two], [rundir.runs_dir() / (side.report.run.id or "") for side in (one, two)]
+    began = [identity(path).get("started", 0.0) for path in paths]
+    if find_changes(one.report, two.report):
+        for at, side in enumerate((one, two)):
+            sides[at] = replace(side, repeats=_repeats(paths[at], side.report, math.inf, figures))
+    else:
+        at = began.index(min(began))
+        sides[at] = replace(sides[at], repeats=_repeats(paths[at], sides[at].report, max(began), figures))
+    return sides[0], sides[1]
+
+
+def _repeats(run: Path, report: Report, until: float, figures: Callable[[Path], Side | None]) -> tuple[LoopTime, ...]:
+    """Return the newest runs that began before `until` and have ended, with nothing known to differ from this one."""
+    ended = (path for path in _candidates(run, _same_command, until) if catalogue.state(path)[0] != "running")
+    sides = [figures(path) for path in islice(ended, MAX_CANDIDATES)]
+    known = [side for side in sides if side is not None and _steps(side.report) >= MIN_BASELINE_STEPS]
+    return tuple(side.loop for side in known if not find_changes(report, side.report))
+
+
+def _same_command(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(name) == other.get(name) for name in ("command", "cwd", "imported"))
 
 
 def typical_startup(run: Path) -> float | None:
@@ -88,16 +129,16 @@ def typical_startup(run: Path) -> float | None:
     return median(seconds) if seconds else None
 
 
-def _candidates(run: Path) -> list[Path]:
-    """Return earlier runs of the same command, newest first, by their identity alone."""
+def _candidates(run: Path, alike: Alike = same_program, until: float | None = None) -> list[Path]:
+    """Return other runs of the same command that began before `until`, newest first, by their identity alone."""
     own = identity(run)
-    started = own.get("started")
+    started = own.get("started") if until is None else until
     if not started or not own.get("command"):
         return []
     earlier = []
     for path in run.parent.iterdir() if run.parent == rundir.runs_dir() else ():
         known = identity(path)
-        if path != run and known.get("started", started) < started and same_program(known, own):
+        if path != run and known.get("started", started) < started and alike(known, own):
             earlier.append((known["started"], path))
     return [path for _, path in sorted(earlier, reverse=True)]
 

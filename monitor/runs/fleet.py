@@ -14,32 +14,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 
-from monitor.model.report import Finding, Report
+from monitor.model.group import best
+from monitor.model.report import Best, Finding, Report
 from monitor.model.view import View, split_evenly
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
 from monitor.runs.follow import Run, load
-from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER
+from monitor.runs.members import PLANNED_TAG
 
 MAX_READ_RUNS = 200  # runs whose reports are read; older ones show only what `trainmon ls` shows
 MAX_FOLLOWED = 32  # running runs that are followed event by event
 READ_SECONDS = 0.5  # seconds of reading ended runs in one call, so that the list stays responsive
 MIN_SPEED_STEPS = 20  # steps of an ended run from which its speed counts for the typical speed of its command
 MAX_PACE_VALUES = 100  # means of a run's step times that are kept for its sparkline
-GROUP_TAG, PLANNED_TAG = "group", "planned"  # --tag group=NAME, --tag planned=N: runs of a sweep, and how many
+GROUP_TAG = "group"  # --tag group=NAME: the runs of a sweep
 
-# Words in names of metrics of held-out data, which are preferred for judging a run.
-HELD_OUT_WORDS = ("eval", "val", "valid", "validation", "test", "dev")
-
-_WORDS = re.compile(r"[a-z0-9]+")
 _SETTING = re.compile(r"[-_. =]*\d[\w.+=-]*$")  # the part of a name that differs within a sweep: `lr-3e-4`, `seed7`
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    metric: str
-    value: float
-    word: str  # lowest | highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +131,6 @@ def _length(row: Row) -> float | None:
     if row.living:
         return None if row.eta is None or elapsed is None else elapsed + row.eta
     return elapsed
-
-
-def best(report: Report) -> Best | None:
-    """Return the best value of the metric that judges a run; metrics of held-out data are preferred."""
-    for held_out in (True, False):
-        for names, word in ((HIGHER_IS_BETTER, "highest"), (LOWER_IS_BETTER, "lowest")):
-            for metric, row in report.metrics.items():
-                words = _WORDS.findall(metric.lower())
-                value = row.min if word == "lowest" else row.max
-                if value is not None and set(words) & set(names) and bool(set(words) & set(HELD_OUT_WORDS)) == held_out:
-                    return Best(metric, value, word)
-    return None
 
 
 def grouped(rows: Iterable[Row]) -> list[Group]:

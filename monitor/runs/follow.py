@@ -19,9 +19,12 @@ from monitor.diagnosis.verdict import verdict
 from monitor.errors import UserError
 from monitor.memory_tuning import collection_paused
 from monitor.model.comparison.changes import find_changes
-from monitor.model.comparison.compare import Side
+from monitor.model.comparison.compare import Comparison, Side, compare_runs
+from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.fold import fold
+from monitor.model.group import group_of, member_of
 from monitor.model.report import Alert, Report
+from monitor.model.standing import may_stall
 from monitor.model.state import Ending, RunState
 from monitor.model.steps.series import STEP
 from monitor.model.steps.speed_classes import Bounds, counted
@@ -29,7 +32,8 @@ from monitor.model.summary import make_report, open_work, update_report
 from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments, make_details
 from monitor.model.wall_time import RunContext
 from monitor.runs import catalogue, figures_cache, state_cache
-from monitor.runs.run_files import ending, identity
+from monitor.runs.members import Members
+from monitor.runs.run_files import ending, identity, stopped_by
 from monitor.sources import streams
 from monitor.sources.console_lines import Console, LineTimestamps
 from monitor.sources.run_directory import POLL, RunDirectory
@@ -62,15 +66,23 @@ class Run:
         """
         Args:
             chosen: the place of the training to show, where several ran under the run's command.
+
+        Raises:
+            UserError: there is no such training.
         """
         self.path = path
         self._chosen = chosen
+        self._members = Members(path)
         self._open_source()
+        if chosen is not None and chosen >= max(1, len(self.source.streams)):
+            self.close()
+            raise UserError(f"{path.name}: trainings are numbered from 1 to {max(1, len(self.source.streams))}")
         self._console = Console(path / rundir.CONSOLE)
         self._arrivals = LineTimestamps()
         self._identity: dict[str, Any] = {}
         self._alive = False
-        self._stopped = False  # by `trainmon stop` or the dashboard
+        self._left: tuple[int, ...] = ()  # processes that live on after the command's end
+        self._stopped: str | None = None  # by `trainmon stop`, the dashboard or --stop-on
         self._fully_read = False  # whether everything that the run wrote before its end has been read
         self._starting: OpenImports = ()
         self._looks: tuple[StartLook, ...] = ()
@@ -136,15 +148,18 @@ class Run:
         alive = catalogue.lives(self.path) if self.state.ending is None else rundir.ranks_alive(self.path)
         if alive != self._alive:
             self._alive, self._fully_read, self._last_change = alive, False, now
-        self._stopped = not alive and (self.path / rundir.STOPPED).exists()
+        self._stopped = None if alive else stopped_by(self.path)
         has_pids = self._is_local() and not process_identity.has_foreign_pids(self._identity)
         is_silent = self._alive and has_pids and not (self.state.hooked or self.state.main.stepped)
+        has_left = alive and self.state.ending is not None
+        self._left = tuple(process.pid for process in catalogue.processes(self.path)) if has_left else ()
         self._starting = starting_imports(self.path) if is_silent else ()
         self._looks = () if self.state.main.stepped else starting_looks(self.path)
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)
             if ended is not None:
-                self.state.ending = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
+                known = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
+                self.state.ending = self.state.shown.ending = known
 
     def _read_to_end(self) -> None:
         """Read what the run wrote before its end, so that a view of an ended run has the last step."""
@@ -163,7 +178,11 @@ class Run:
         return last
 
     def _is_local(self) -> bool:
-        return self._identity.get("boot_id") in (None, "", process_identity.boot_id())
+        """Return whether the run's clock is that of this process: it is on this machine, in the same time namespace."""
+        known = self._identity
+        return known.get("boot_id") in (None, "", process_identity.boot_id()) and (
+            known.get("time_namespace") in (None, process_identity.time_namespace())
+        )
 
     def rests(self) -> bool:
         """Return whether the run ended and has not changed for `RESTING_FRAME`: its view stays the same."""
@@ -179,15 +198,25 @@ class Run:
         self.check()
         self._read_to_end()
         context = RunContext(
-            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._stopped, self._looks
+            self._identity,
+            self._now(),
+            self._alive,
+            self.source.missing,
+            self._starting,
+            self._stopped,
+            self._looks,
+            left=self._left,
+            several=len(self.source.streams) > 1,
         )
         console, seen = self._console.poll()
         times = self._arrivals.times_of(len(console), seen, time.monotonic())
         current = build_view(self.state, context, self.before, None if whole else self._whole)
+        if whole or self._whole is None:
+            current.report.group = self._members.group(self.source, self.state, current.report, context)
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
         if self._bounds is not None:
-            steps = self.state.main.step_seconds.settled().quantiles
+            steps = self.state.shown.main.step_seconds.settled().quantiles
             current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
         loading = self.source.share_read()
         return replace(
@@ -248,6 +277,7 @@ class Run:
 
     def close(self) -> None:
         self.source.close()
+        self._members.close()
 
 
 def _bounds() -> Bounds | None:
@@ -263,24 +293,39 @@ def build_view(state: RunState, context: RunContext, before: Side | None = None,
     Args:
         last: a recent view; its findings, tables, curves and details are kept while the run goes on.
     """
+    whole, state = state, state.shown
     if last is not None:
         known = update_report(last.report, state, context)
         if known.outcome.state == "running":
+            _doubt_time_left(known, state)
             return replace(last, report=known, open=open_work(state, context, known.outcome), notes=list(state.notes))
     known = make_report(state, context)
     working = open_work(state, context, known.outcome)
     evidence = Evidence(state, known, working, before)
+    if whole.ended:
+        known.group = group_of([*whole.ended, member_of(known, state)], len(whole.ended))
     known.findings = diagnose(evidence)
+    _doubt_time_left(known, state)
     known.to_try = suggest(evidence, known.findings)
+    first = verdict(known.findings, evidence)
+    known.verdict = first.title
     return View(
         report=known,
-        verdict=verdict(known.findings, evidence),
+        verdict=first,
         open=working,
         **curve_arguments(state),
+        loop=loop_time(state, known),
         notes=list(state.notes),
         label="SIMULATED GPU" if any(gpu.simulated for gpu in known.gpus) else None,
         details=make_details(state, known.outcome.state != "running"),
     )
+
+
+def _doubt_time_left(known: Report, state: RunState) -> None:
+    """Leave out the time left, and what it costs, while a run stands still: nobody knows when it goes on."""
+    if any(finding.code == "stalled" for finding in known.findings) or may_stall(state):
+        progress = known.progress
+        progress.eta_seconds = progress.eta_low = progress.eta_high = progress.cost_total = None
 
 
 def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
@@ -295,8 +340,6 @@ def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
     """
     run = Run(path, chosen)
     try:
-        if chosen is not None and chosen >= max(1, len(run.source.streams)):
-            raise UserError(f"{path.name}: trainings are numbered from 1 to {max(1, len(run.source.streams))}")
         while run.advance(1.0):
             pass
         view = run.view()
@@ -310,6 +353,11 @@ def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
         run.close()
 
 
+def compared(before: View, after: View) -> Comparison:
+    """Return how a run differs from another one, held against what repeats of their commands differed by."""
+    return compare_runs(*figures_cache.with_repeats(_side(before), _side(after), _figures))
+
+
 def _earlier(before: Side, now: Report) -> PreviousRun:
     what_changed = tuple((change.name, change.before, change.after) for change in find_changes(before.report, now))
     return PreviousRun(before.report.run.id, before.report.run.name, what_changed)
@@ -320,7 +368,7 @@ def _figures(path: Path) -> Side:
 
 
 def _side(view: View) -> Side:
-    return Side(view.report, view.step_seconds)
+    return Side(view.report, view.loop)
 
 
 def _until_next_second(known: Report) -> float:

@@ -28,6 +28,19 @@ def ending(run: Path) -> dict[str, Any] | None:
     return None if content is None else checked_fields(content, _ENDING)
 
 
+def stopped_by(run: Path) -> str | None:
+    """Return why a run was stopped, where trainmon was asked to; None where it was not."""
+    if not (run / rundir.STOPPED).exists():
+        return None
+    from monitor.model.wall_time import (  # late, as `trainmon run` forks with this module
+        STOPPED_BY_RULE,
+        STOPPED_BY_YOU,
+    )
+
+    reason = _text((rundir.read_json(run / rundir.STOPPED) or {}).get("reason"))
+    return STOPPED_BY_YOU if reason is None else f"{STOPPED_BY_RULE}{reason}"
+
+
 def checked_fields(content: dict[str, Any] | None, types: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
     """Return the entries cleaned, without known keys of the wrong type. Unknown keys pass as facts do."""
     known = tidy_facts(content or {})
@@ -85,6 +98,7 @@ _IDENTITY: dict[str, Callable[[Any], Any]] = {
     "version": _text,
     "boot_id": _text,
     "pid_namespace": _text,
+    "time_namespace": _text,
     "imported_from": _long_text,
     "started": _moment,
     "imported_at": _moment,
@@ -99,6 +113,7 @@ _IDENTITY: dict[str, Callable[[Any], Any]] = {
     "imported": _yes,
     "command": _words,
     "tags": _tags,
+    "environment": _tags,
 }
 _ENDING: dict[str, Callable[[Any], Any]] = {
     "exit_code": _whole,

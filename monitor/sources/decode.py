@@ -270,7 +270,13 @@ MAX_TRACE_ROWS = 300  # of a table; the hooks send 200 and one a phase
 
 
 def _tidy_trace(trace: events.Trace) -> bool:
-    if not (0 <= trace.seconds < 1e12 and 0 < trace.steps <= MAX_INTEGER and 0 <= trace.pause < 1e12):
+    trace.parts = [
+        (clean_name(name), times, seconds)
+        for name, times, seconds in trace.parts[:MAX_TRACE_ROWS]
+        if 0 <= times <= MAX_INTEGER and 0 < seconds < 1e12
+    ]
+    least = 0 if trace.parts else 1  # steps
+    if not (0 <= trace.seconds < 1e12 and least <= trace.steps <= MAX_INTEGER and 0 <= trace.pause < 1e12):
         return False
     trace.device = "cuda" if trace.device == "cuda" else "cpu"
     trace.rows, trace.calls, trace.idle = map(_trace_rows, (trace.rows, trace.calls, trace.idle))
@@ -340,6 +346,11 @@ def _tidy_pulse(pulse: events.Pulse) -> bool:
     pulse.role = _clean_optional(pulse.role)
     pulse.stage = _clean_optional(pulse.stage)
     pulse.frame = None if pulse.frame is None else clean(pulse.frame, 512)
+    pulse.activity = _clean_optional(pulse.activity)
+    pulse.busy = _age(pulse.busy)
+    if pulse.threads is not None:
+        known = pulse.threads[: limits.MAX_OTHER_THREADS]
+        pulse.threads = [(clean_name(name), clean(place, 512), clean_name(does)) for name, place, does in known]
     pulse.step_open = _age(pulse.step_open)
     pulse.phase_open = _age(pulse.phase_open)
     pulse.spans = [(clean_name(name), seconds) for name, seconds in pulse.spans if _age(seconds) is not None]

@@ -32,6 +32,9 @@ class Limits:
     memory_used: int | None = None
 
 
+KINDS_OF_FILES = ("active", "inactive")  # in memory: the kernel drops both where memory is short
+
+
 class Cgroup:
     """The limits that hold for one process."""
 
@@ -65,6 +68,28 @@ class Cgroup:
             return _read_row(f"{group}/memory.events", "oom_kill")
         group = next(_upwards(self._mount("memory"), groups.get("memory", "/")))
         return _read_row(f"{group}/memory.oom_control", "oom_kill")
+
+    def room(self, membership: str) -> tuple[int | None, int | None]:
+        """Return how many bytes and tasks the group of a process and those around it leave; None without a limit.
+
+        Files that the kernel keeps in memory and may drop count as room.
+        """
+        groups = _groups(membership)
+        unified = os.path.exists(f"{self._root}/cgroup.controllers")
+        names = ("memory.max", "memory.current") if unified else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        prefix = "" if unified else "total_"
+        memory, tasks = [], []
+        mounts = (self._root, self._root) if unified else (self._mount("memory"), self._mount("pids"))
+        for directory in _upwards(mounts[0], groups.get("" if unified else "memory", "/")):
+            limit, used = (_read_whole(f"{directory}/{name}") for name in names)
+            if limit is not None and used is not None and limit < MAX_INTEGER:
+                cached = [_read_row(f"{directory}/memory.stat", f"{prefix}{kind}_file") for kind in KINDS_OF_FILES]
+                memory.append(limit - used + sum(each or 0 for each in cached))
+        for directory in _upwards(mounts[1], groups.get("" if unified else "pids", "/")):
+            limit, used = (_read_whole(f"{directory}/pids.{name}") for name in ("max", "current"))
+            if limit is not None and used is not None:
+                tasks.append(limit - used)
+        return min(memory, default=None), min(tasks, default=None)
 
     def _read_unified(self, mount: str, group: str, limits: Limits, now: float) -> None:
         """Read version 2: one tree; the narrowest limit of a group and its parents applies."""
@@ -152,7 +177,7 @@ class HostSource:
         self._run = run
         self._tree = Tree()
         self._cgroup = Cgroup()
-        names = ("disk_read", "disk_write", "net_in", "net_out", "swap_in", "swap_out", "cpu_stolen")
+        names = ("disk_read", "disk_write", "net_in", "net_out", "swap_in", "swap_out", "cpu_stolen", "output")
         self._rates = {name: Rate() for name in names}
         self._primed = False
 
@@ -167,6 +192,7 @@ class HostSource:
         reading = events.Host(producer="", seq=0, t=now)
         self._fill_machine(reading)
         totals = {**_disk_totals(), **_network_totals(), **_swap_totals(), "cpu_stolen": _stolen_percent(reading.cores)}
+        totals["output"] = attempt(lambda: os.stat(self._run / rundir.CONSOLE).st_size)
         for name, total in totals.items():
             setattr(reading, name, self._rates[name](total, now))
         if roots:

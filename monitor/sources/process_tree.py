@@ -68,7 +68,7 @@ class Tree:
                 reading.tree_files = sum(known) if known else None
 
     def _fill_use(self, reading: events.Host, trainers: Set[int], now: float) -> None:
-        rss = threads = trainers_rss = 0
+        rss = threads = trainers_rss = stopped = 0
         seconds: dict[int, float] = {}
         grown = 0.0
         for pid, process in list(self._members.items()):
@@ -79,6 +79,7 @@ class Tree:
             rss += figures[1]
             trainers_rss += figures[1] if pid in trainers else 0
             threads += figures[2]
+            stopped += figures[3]
             seconds[pid] = figures[0]
             grown += figures[0] - self._before(pid, process, figures[0])
         if seconds:
@@ -87,7 +88,7 @@ class Tree:
             if self._read_at is not None and now > self._read_at:
                 reading.tree_cpu = max(0.0, 100 * grown / (now - self._read_at))
             reading.tree_rss, reading.tree_threads, reading.tree_processes = rss, threads, len(seconds)
-            reading.trainers_rss = trainers_rss or None
+            reading.trainers_rss, reading.tree_stopped = trainers_rss or None, stopped or None
         self._seconds, self._read_at = seconds, now if seconds else None
 
     def _before(self, pid: int, process: psutil.Process, spent: float) -> float:
@@ -127,12 +128,15 @@ class Tree:
         self._members = {pid: self._members.get(pid, process) for pid, process in processes.items()}
 
 
-def _figures(process: psutil.Process) -> tuple[float, int, int]:
-    """Return CPU seconds (including reaped children), resident bytes, threads."""
+_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+def _figures(process: psutil.Process) -> tuple[float, int, int, bool]:
+    """Return CPU seconds (including reaped children), resident bytes, threads, whether it is stopped."""
     with process.oneshot():
         times = process.cpu_times()
         rss = process.memory_info().rss
-        return sum(times[:4]), rss, process.num_threads()
+        return sum(times[:4]), rss, process.num_threads(), process.status() in _STOPPED
 
 
 # The training's threads: the busiest one, and how long they waited for a core.

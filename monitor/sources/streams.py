@@ -21,7 +21,8 @@ from trainhooks.protocol.limits import MAX_LINE, MAX_TEXT, clean
 MAX_STREAMS = 32  # told apart; what comes after them counts as the last one's
 MAX_COMMAND_WORDS = 64  # of a command
 LAST_BYTES = 2 * MAX_LINE  # of a journal in which its last event is sought
-CONSOLE_PREFIX = "console-"  # how the names of journals begin that were read from the output, which all streams share
+# How the names of journals begin that belong to no single stream: the output is all streams', an actor somebody's.
+SHARED_PREFIXES = ("console-", "actor-")
 _RANK = re.compile(r"rank-(\d+)-(.+)\.jsonl")
 
 
@@ -64,9 +65,13 @@ class Stream:
     def size(self) -> int:
         return sum(file_size(life.path) for life in self.lives)
 
+    @property
+    def name(self) -> str | None:
+        return clean(self.first.hello.name or "") or None
+
     def title(self) -> str:
         """Return its program and pid, for a person."""
-        return f"{clean(self.first.hello.name or '') or 'a program'} (pid {self.first.hello.pid or 'unknown'})"
+        return f"{self.name or 'a program'} (pid {self.first.hello.pid or 'unknown'})"
 
     def has_name_of(self, life: StreamProcess) -> bool:
         return life.hello.name == self.first.hello.name
@@ -117,11 +122,11 @@ def has_several(journals: list[Path]) -> bool:
 
 
 def journals_of(journals: list[Path], found: list[Stream], shown: int) -> list[Path]:
-    """Return the journals without those of other trainings, and without the output that all of them wrote to."""
+    """Return the journals without those of other trainings, and without those of all of them."""
     if len(found) < 2:
         return journals
     strangers = {life.path for place, stream in enumerate(found) if place != shown for life in stream.lives}
-    return [path for path in journals if path not in strangers and not path.name.startswith(CONSOLE_PREFIX)]
+    return [path for path in journals if path not in strangers and not path.name.startswith(SHARED_PREFIXES)]
 
 
 def leading_journals(journals: list[Path]) -> list[Path]:

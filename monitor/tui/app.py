@@ -15,14 +15,25 @@ from textual.message import Message
 from monitor import memory_tuning, settings
 from monitor.keymap import DEFAULT_KEYS, with_keys
 from monitor.model.view import View
+from monitor.palettes import PhaseTones, palettes
 from monitor.tui.actions import ACTIONS, bindings, spelled
 from monitor.tui.drawing import time_cursor
 from monitor.tui.drawing.board import Board
 from monitor.tui.drawing.characters import PlainCharacters, TerminalCapabilities
 from monitor.tui.drawing.characters import ink as terminal_ink
 from monitor.tui.drawing.clock_lanes import lane, two_lanes
-from monitor.tui.drawing.themes import PhaseTones, palettes, textual_theme
-from monitor.tui.feed import AskForTrace, Feed, NewAlerts, Preferences, Ring, StopTraining, ring_bell, save_preferences
+from monitor.tui.drawing.themes import textual_theme
+from monitor.tui.feed import (
+    AskForTrace,
+    Feed,
+    NewAlerts,
+    Preferences,
+    Ring,
+    StopTraining,
+    TellStacks,
+    ring_bell,
+    save_preferences,
+)
 from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
 from monitor.tui.panels.phases_panel import colored_names
@@ -33,6 +44,7 @@ from monitor.tui.screens.dialogs import (
     MetricScreen,
     PaletteScreen,
     QuitScreen,
+    StacksScreen,
     StopScreen,
 )
 from monitor.tui.screens.page import PageScreen, screen_classes
@@ -74,6 +86,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         title: str,
         stop_training: StopTraining | None = None,
         ask_for_trace: AskForTrace | None = None,
+        tell_stacks: TellStacks | None = None,
+        card: Callable[[View], str] | None = None,
         low_bandwidth: bool = False,
         bell_at_alerts: bool = False,
         preferences: Preferences | None = None,
@@ -81,6 +95,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
     ) -> None:
         """
         Args:
+            card: returns the short report, to copy.
             preferences: the theme, panels and screen to start with; if given, they are saved on exit.
             ink: what the terminal lacks; None to detect it.
         """
@@ -99,6 +114,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._feed = feed
         self._stop_training = stop_training
         self._ask_for_trace = ask_for_trace
+        self._tell_stacks = tell_stacks
+        self._card = card
         self._refresh_rate = RefreshRate(low_bandwidth)
         if low_bandwidth and color_system(self.console) == ColorSystem.TRUECOLOR:
             set_color_system(self.console, ColorSystem.EIGHT_BIT)  # half the bytes a color
@@ -251,6 +268,18 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self.push_screen(AskForTraceScreen(self._ask_for_trace))
         else:
             self.notify("Only a running training can be traced", markup=False)
+
+    def action_stacks(self) -> None:
+        if self._tell_stacks is not None and self._in_progress():
+            self.push_screen(StacksScreen(self._tell_stacks))
+        else:
+            self.notify("Only a running training has stacks", markup=False)
+
+    def action_copy(self) -> None:
+        """Copy the short report of what is on screen by OSC 52, which reaches the user's clipboard over SSH, too."""
+        if self._card is not None and self._shown is not None:
+            self.copy_to_clipboard(self._card(self._shown))
+            self.notify("Copied the short report, where the terminal lets programs copy (OSC 52)", markup=False)
 
     def action_help(self) -> None:
         page = self._page

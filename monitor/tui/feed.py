@@ -133,4 +133,5 @@ StopTraining = Callable[[Callable[[str], None]], None]
 """Stops the training, and reports each action as a line; it may block."""
 
 AskForTrace = Callable[[Callable[[str], None]], None]
+TellStacks = Callable[[Callable[[str], None]], None]
 """Asks the training for a trace, and reports what becomes of it as lines; it blocks until that is known."""

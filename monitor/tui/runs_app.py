@@ -23,6 +23,7 @@ from textual.widgets.option_list import Option
 
 from monitor import settings
 from monitor.keymap import COMPARE, COMPARISON_ACTIONS, MARK, RUNS_ACTIONS, STOP_RUN_ACTIONS
+from monitor.palettes import PALETTES, Palette
 from monitor.runs.fleet import Group
 from monitor.tui.actions import bindings
 from monitor.tui.drawing import runs_rows
@@ -31,7 +32,7 @@ from monitor.tui.drawing.characters import ink as terminal_ink
 from monitor.tui.drawing.rows import Row, fit, wrap
 from monitor.tui.drawing.run_preview import preview
 from monitor.tui.drawing.runs_rows import Line
-from monitor.tui.drawing.themes import PALETTES, Palette, textual_theme
+from monitor.tui.drawing.themes import textual_theme
 from monitor.tui.panels.base import strip
 from monitor.tui.screens.dialogs import MAX_BOX_WIDTH, Dialog, StopScreen
 from monitor.tui.terminal_output import LeanScreen

@@ -8,7 +8,7 @@ import pytest
 
 from .watched import both, entered, long, phases
 
-LONG = map(long, ("sequential", "function", "in_place", "step", "breaks", "recompiles"))
+LONG = map(long, ("sequential", "function", "in_place", "step", "breaks", "recompiles", "ids"))
 
 
 @pytest.mark.long

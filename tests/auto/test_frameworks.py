@@ -105,6 +105,7 @@ class TestEach:
     def test_the_user_sees_no_difference(self, run: Callable[..., Both], command: tuple[str, ...]) -> None:
         run(*command).is_as_bare()
 
+    @pytest.mark.long
     def test_every_step_is_told_once(self, run: Callable[..., Both], command: tuple[str, ...]) -> None:
         both = run(*command)
         assert len(both.seen.steps()) == both.truth["steps"] > 0
@@ -169,6 +170,17 @@ def test_grpo_by_its_phases(run: Callable[..., Both]) -> None:
     for name in ("reward_std", "kl", "completions/mean_length"):
         assert len(both.metric(name)) == 3
     assert {span["name"] for span in both.seen.events("span")} >= {"load model", "load weights", "load config"}
+
+
+@pytest.mark.long
+def test_online_dpo_by_its_phases(tmp_path: Path) -> None:
+    seen = watched(tmp_path, str(SCRIPTS / "trl_online_dpo.py"))
+    assert seen.code == 0, seen.err
+    steps = seen.steps()
+    assert len(steps) == 6
+    assert all({"generation", "log_probs", "reward", "forward", "backward"} <= set(phases(step)) for step in steps)
+    assert sum(phases(step)["reward"] for step in steps) >= float(seen.out.split()[-1])
+    assert [step["metrics"]["completions"] for step in steps] == [8] * 6
 
 
 @pytest.mark.long

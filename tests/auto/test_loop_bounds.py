@@ -12,6 +12,7 @@ import pytest
 
 from tests.auto.watched import watched
 from trainhooks.auto.steps.loop_bounds import LoopWatch
+from trainhooks.recording import sources
 
 CERTAIN = {
     "a number": ("for i in range(7): step()", {"updates": 7}),
@@ -124,8 +125,10 @@ def plan_of(tmp_path: Path, text: str) -> dict[str, int]:
     os.utime(tmp_path / "script.py", (0, 0))  # it was there when the program began
     claimed: dict[str, int] = {}
     watch = LoopWatch()
+    sources._known.clear()
 
     def step() -> None:
+        sources.read(str(tmp_path / "script.py"))  # as a thread of ours does
         found = watch.look(sys._getframe(1), {"rounds": 5})
         if found is not None:
             claimed.clear()

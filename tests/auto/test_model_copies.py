@@ -118,6 +118,7 @@ for iteration in range(24):
 """
 
 
+@pytest.mark.long
 def test_a_copy_that_samples_by_a_loop_of_its_own_is_a_generator_and_no_reference(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SAMPLER)
     run = watched(tmp_path, str(tmp_path / "script.py"))

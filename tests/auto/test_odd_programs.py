@@ -82,14 +82,38 @@ for (x,) in DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=4):
     model(x).square().mean().backward()
 print("calls", 0)
 """
+A_THREAD_EACH = """
+import threading
+def run(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+run(lambda: [learn(torch.randn(8, 4)) for _ in range(3)])
+for _ in range(3):
+    run(lambda: learn(torch.randn(8, 4)))
+print("calls", 0)
+"""
+WITHOUT_SOCKETS = """
+import socket
+class Forbidden(socket.socket):
+    def __init__(self, *args, **kwargs):
+        raise RuntimeError("no sockets in these tests")
+socket.socket = Forbidden
+for _ in range(6):
+    learn(torch.randn(8, 4))
+print("calls", 0)
+"""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "calls"),
-    [(CHECKPOINTED, 12), (UNDER_VMAP, 3), (AFTER_A_FAILURE, 0), (LOOKED_AT, 1), (IN_BACKWARD, 0)],
-    ids=["checkpointed", "under vmap", "after a failure", "looked at", "in backward"],
-)
+    [
+        (CHECKPOINTED, 12), (UNDER_VMAP, 3), (AFTER_A_FAILURE, 0), (LOOKED_AT, 1), (IN_BACKWARD, 0),
+        (A_THREAD_EACH, 0), (WITHOUT_SOCKETS, 0),
+    ],
+    ids=["checkpointed", "under vmap", "after a failure", "looked at", "in backward", "threads", "without sockets"],
+)  # fmt: skip
 def test_an_odd_program_runs_as_bare_and_its_steps_are_counted(tmp_path: Path, script: str, calls: int) -> None:
     (tmp_path / "script.py").write_text(HEAD + script)
     run = watched(tmp_path, str(tmp_path / "script.py"))

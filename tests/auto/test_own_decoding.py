@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.auto.watched import watched
+from tests.auto.watched import phases, watched
+from trainhooks.auto.rl.decoding import can_cache
 from trainhooks.auto.rl.own_decoding import OwnDecoding
 
 
@@ -21,6 +22,7 @@ class Ids:
         return self._is_float
 
 
+COUNTED = ("generate_calls", "completions", "new_tokens", "uncached_calls")
 GROWING = [(4, length) for length in range(3, 12)]
 CACHED = [(4, 8), *[(4, 1)] * 8]
 
@@ -47,10 +49,43 @@ def test_calls_that_decode(shapes: Sequence[tuple[int, ...]], decodes: bool) -> 
         assert watch.began == (1 if shapes[0] == (4, 1) and shapes[1] != (4, 1) and shapes[1][1] != 2 else 0)
 
 
-def test_a_cache_that_is_given_tells_one_position_from_an_evaluation() -> None:
-    for has_cache in (True, False):
-        watch = OwnDecoding()
-        assert any(watch.is_decoding(Ids(4, 1), t, has_cache and t > 0) for t in range(9)) is has_cache
+def rows(*shapes: tuple[int, int], calls: int = 1) -> OwnDecoding:
+    watch = OwnDecoding()
+    for t, shape in enumerate(shapes * calls):
+        watch.is_decoding(Ids(*shape), t)
+    return watch
+
+
+@pytest.mark.parametrize(("length", "known"), [(1, False), (20, True), (21, True), (40, False)])
+def test_what_is_learned_tells_single_positions_from_an_evaluation(length: int, known: bool) -> None:
+    """A policy learns from sequences as long as what it wrote; what has one number a sample learns from single ones."""
+    watch = rows((4, 1), calls=20)
+    assert not watch.goes_on()
+    newly, written = watch.learns(Ids(4, length))
+    assert (newly is not None, bool(written)) == (known, known)
+    assert any(watch.is_decoding(Ids(4, 1), t) for t in range(9)) is known
+
+
+@pytest.mark.parametrize(
+    ("watch", "length", "written"),
+    [
+        (rows(*GROWING), 12, (1, 4, 36, 1)),
+        (rows(*CACHED), 16, (1, 4, 36, 0)),
+        (rows(*CACHED, *CACHED), 17, (2, 8, 72, 0)),
+        (rows((4, 1), calls=20), 10, (2, 8, 80, 0)),  # one after another
+        (rows((1, 6), *[(3, length) for length in range(7, 13)]), 13, (1, 3, 19, 1)),  # beams
+        (rows(*CACHED[:5], *[(2, 1)] * 4), 16, (1, 4, 28, 0)),  # two have ended
+        (rows(*CACHED), 64, None),  # samples to look at: it learns from something else
+        (rows(*CACHED), 4, None),
+        (rows((4, 8), calls=9), 8, None),
+    ],
+)
+def test_what_was_written_is_counted_as_it_is_learned_from(
+    watch: OwnDecoding, length: int, written: tuple[int, ...] | None
+) -> None:
+    _, found = watch.learns(Ids(4, length))
+    assert [tuple(sums.get(name, 0) for name in COUNTED) for _, (sums, _) in found] == ([written] if written else [])
+    assert watch.learns(Ids(4, length)) == (None, [])  # once
 
 
 def test_numbers_that_are_no_tokens_are_no_sequences() -> None:
@@ -59,45 +94,140 @@ def test_numbers_that_are_no_tokens_are_no_sequences() -> None:
 
 
 SCRIPT = """
-import torch
+import sys, time, torch
 from torch import nn
+torch.set_num_threads(1)
 
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.table, self.head = nn.Embedding(20, 16), nn.Linear(16, 20)
+        self.places, self.table = nn.Embedding(64, 16), nn.Embedding(20, 16)
+        self.cell, self.head = nn.GRU(16, 16, batch_first=True), nn.Linear(16, 20)
     def forward(self, ids):
-        return self.head(self.table(ids))
+        return self.head(self.cell(self.table(ids) + self.places(torch.arange(ids.shape[1])[None]))[0])
+    def inference(self, ids, at, state):
+        time.sleep(0.001)
+        out, state = self.cell(self.table(ids) + self.places(torch.tensor([[at]])), state)
+        return self.head(out[:, -1]), state
 
 model = Model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+prompts = torch.randint(20, (48, {prompt}))
+batches = torch.utils.data.DataLoader(prompts, batch_size=4) if {loads} else prompts.split(4)
+
+def chosen(logits):
+    return logits.softmax(-1).multinomial(1)
+
+def by_forward(ids, count):
+    for _ in range(count):
+        ids = torch.cat((ids, chosen(model(ids)[:, -1])), 1)
+    return ids
+
+def by_state(ids, count):
+    at, state, new = 0, None, ids
+    for _ in range(count):
+        logits, state = model.inference(new, at, state)
+        new, at = chosen(logits), at + 1
+        ids = torch.cat((ids, new), 1)
+    return ids
+
+for iteration, ids in enumerate(batches):
+    model.eval()
+    with torch.no_grad():
+        ids = {write}(ids, 10)
+        for _ in range(3 * ({evaluates} and iteration % 4 == 3)):  # now and then
+            model(torch.randint(20, (8, 15)))
+    model.train()
+    optimizer.zero_grad()
+    model({learns}).sum().backward()
+    optimizer.step()
+"""
+FORMS = {
+    "forward": {"evaluates": True},
+    "state": {"write": "by_state"},
+    "state, no prompt": {"write": "by_state", "prompt": 1},
+    "state, prompts loaded": {"write": "by_state", "loads": True},
+    "forward, prompts loaded": {"loads": True},
+    "samples to look at": {"learns": "torch.randint(20, (8, 40))"},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", list(FORMS))
+def test_a_program_s_own_sampling_is_generation(tmp_path: Path, form: str) -> None:
+    options = {"write": "by_forward", "prompt": 5, "loads": False, "evaluates": False, "learns": "ids[:, :-1]"}
+    (tmp_path / "script.py").write_text(SCRIPT.format(**{**options, **FORMS[form]}))
+    run = watched(tmp_path, str(tmp_path / "script.py"))
+    assert run.code == 0, run.err
+    inside = sum("generation" in phases(step) for step in run.steps())
+    assert (len(run.spans("generation")) + inside, len(run.steps())) == (12, 12)
+    assert inside == (12 if "loaded" in form else 0)
+    metrics = run.report.metrics
+    told = tuple(round((metrics[name].mean or 0) * metrics[name].count) if name in metrics else 0 for name in COUNTED)
+    assert told == ((0,) * 4 if "look" in form else (12, 48, 480, 12 * ("forward" in form)))
+
+
+SAMPLES = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.mixer, self.head = nn.Embedding(90, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 90)
+    def forward(self, ids, state=None):
+        hidden, state = self.mixer(self.table(ids), state)
+        return self.head(hidden), state
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+use, is_cached = sys.argv[1], sys.argv[2] != "whole"
+prompt, count = (1, 29) if sys.argv[2] == "single" else (5, 25)
 
 @torch.no_grad()
 def sample(ids, count):
+    given, state = ids, None
     for _ in range(count):
-        ids = torch.cat((ids, model(ids)[:, -1].argmax(-1, keepdim=True)), 1)
+        logits, state = model(given, state if is_cached else None)
+        new = torch.distributions.Categorical(logits=logits[:, -1]).sample()[:, None]
+        ids = torch.cat((ids, new), 1)
+        given = new if is_cached else ids
     return ids
 
-for iteration in range(12):
-    model.eval()
-    ids = sample(torch.randint(20, (4, 5)), 10)
-    for _ in range(iteration % 4 == 3):  # an evaluation now and then
-        with torch.no_grad():
-            for _ in range(3):
-                model(torch.randint(20, (8, 15)))
-    model.train()
+def learn(ids):
     optimizer.zero_grad()
-    model(ids).sum().backward()
+    logits, _ = model(ids[:, :-1])
+    nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
     optimizer.step()
+
+for iteration in range(12):
+    if use == "learn":
+        learn(sample(torch.randint(90, (4, prompt)), count)[:, 3:])
+    else:
+        learn(torch.randint(90, (4, 30)))
+    if use == "look" or iteration % 3 == 0:
+        sample(torch.randint(90, (4, prompt)), count)
 """
 
 
 @pytest.mark.long
-def test_a_program_s_own_sampling_is_generation(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    run = watched(tmp_path, str(tmp_path / "script.py"))
+@pytest.mark.parametrize(
+    ("use", "way"),
+    [("learn", "cached"), ("learn", "whole"), ("look", "cached"), ("look", "whole"), ("look", "single")],
+)
+def test_samples_are_no_rollouts(tmp_path: Path, use: str, way: str) -> None:
+    (tmp_path / "script.py").write_text(SAMPLES)
+    run = watched(tmp_path, str(tmp_path / "script.py"), use, way)
     assert run.code == 0, run.err
-    assert (len(run.spans("generation")), len(run.steps())) == (12, 12)
+    assert (len(run.spans("generation")), len(run.spans("eval"))) == ((12, 4) if use == "learn" else (0, 12))
+    assert (run.report.cycle is not None) is (use == "learn")
+    metrics = run.report.metrics
+    written = metrics.get("completions")
+    assert (written and round((written.mean or 0) * written.count)) == (48 if use == "learn" else None)
 
 
 GENERATES = """
@@ -124,10 +254,24 @@ for iteration in range(6):
 
 
 @pytest.mark.long
-def test_a_framework_s_generation_is_recorded_once_and_ends(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(GENERATES)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_framework_s_generation_is_recorded_once_and_ends(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "script.py").write_text(GENERATES.replace("model.train()", f"model.{mode}()"))
     run = watched(tmp_path, str(tmp_path / "script.py"))
     assert run.code == 0, run.err
     assert (len(run.spans("generation")), len(run.steps())) == (6, 6)
+    assert all("forward" in phases(step) for step in run.steps()[1:])
     rows = [row for event in run.events("frames") for row in event["rows"] if "subprocess.run" in row[1]]
     assert rows and {where for where, _, _ in rows} <= {"", "other", "between steps"}
+
+
+class Newer:
+    def forward(self, input_ids: object, cache: object = None) -> None: ...
+
+
+class Uncached:
+    def forward(self, input_ids: object) -> None: ...
+
+
+def test_a_model_can_cache_whatever_its_argument_is_called() -> None:
+    assert (can_cache(Newer()), can_cache(Uncached())) == (True, False)

@@ -64,6 +64,35 @@ def test_accumulation(tmp_path: Path) -> None:
     assert len(run.spans("eval")) == 2
 
 
+IN_EVAL_MODE = """
+import sys
+import torch
+
+torch.set_num_threads(1)
+learns = sys.argv[1] == "learns"
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(60):
+    model.train(not learns)
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+    if not learns and step % 3 == 0:
+        model.eval()
+        print(sum(model(torch.randn(8, 4)).square().mean().item() for _ in range(4)) > 0)
+"""
+
+
+@pytest.mark.parametrize("form", ["learns", "evaluates"])
+def test_passes_in_evaluation_mode_are_the_steps_where_they_are_learned_from(tmp_path: Path, form: str) -> None:
+    (tmp_path / "script.py").write_text(IN_EVAL_MODE)
+    run = watched(tmp_path, str(tmp_path / "script.py"), form)
+    assert run.code == 0, run.err
+    steps = run.steps()
+    assert len(steps) == 60
+    assert all(entered(step).get("forward") == 1 for step in steps[1:])  # what the first one is for is not known yet
+
+
 @pytest.mark.long
 def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     run = both(tmp_path, "nanogpt.py")
@@ -129,6 +158,7 @@ def test_an_optimizer_that_never_steps(tmp_path: Path, kind: str) -> None:
     assert run.counted("samples") == 36
 
 
+@pytest.mark.long
 def test_updates_by_hand(tmp_path: Path) -> None:
     run = both(tmp_path, "by_hand.py")
     assert len(run.steps()) == 24

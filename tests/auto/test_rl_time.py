@@ -30,6 +30,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 prompts = torch.randint(0, 30, (16, 5))
 form = sys.argv[1]
 lengths = [40, *[8] * 15] if form == "tail" else [40] * 16
+if form == "padding is written":
+    model.generation_config.pad_token_id = 3
 
 def ends(_, scores):
     # Each sequence ends at its length, and not before.
@@ -94,6 +96,7 @@ def codes(run: Watched) -> set[str]:
         long("equal", 0, None),
         ("argument", 0, "no-kv-cache"),
         long("configuration", 0, "no-kv-cache"),
+        long("padding is written", 0, None),
     ],
 )
 def test_a_call_of_generate_tells_its_tail_and_its_cache(script: Script, form: str, tail: int, code: str) -> None:
@@ -328,3 +331,43 @@ def test_generation_in_another_thread_is_no_part_of_the_steps(script: Script) ->
     assert len(steps) == 20
     assert all("forward" in phases(step) and "generation" not in phases(step) for step in steps)
     assert {name for step in steps for name, *_ in step.get("background", ())} == {"generation"}
+
+
+SCORED = """
+import sys
+import time
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=64, n_embd=16, n_layer=1, n_head=2, eos_token_id=31))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+texts = torch.randint(0, 30, (4, 8))
+scored = 0.0
+for step in range(24):
+    if sys.argv[1] == "rewards" or step % 8 == 0:  # else some samples to look at
+        with torch.no_grad():
+            texts = model.generate(torch.randint(0, 30, (4, 5)), max_new_tokens=8, do_sample=True, pad_token_id=31)
+    if sys.argv[1] == "rewards":
+        begun = time.perf_counter()
+        time.sleep(0.05)
+        scored += time.perf_counter() - begun
+    model(input_ids=texts, labels=texts).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("scored", scored)
+"""
+
+
+@pytest.mark.long
+def test_what_lies_between_texts_and_learning_from_them_is_the_reward(script: Script) -> None:
+    run = script(SCORED, "rewards")
+    told = sum(phases(step).get("reward", 0.0) for step in run.steps())
+    scored = float(run.out.split("scored ")[1].split()[0])
+    assert 0.9 * scored <= told <= scored + 0.1 * scored, "but that of the first step, which begins with its first call"
+
+
+@pytest.mark.long
+def test_samples_to_look_at_have_no_reward(script: Script) -> None:
+    assert not any("reward" in phases(step) for step in script(SCORED, "samples").steps())

@@ -81,8 +81,8 @@ for episode in range(20):
     state, _ = env.reset()
     ended, losses = False, []
     while not ended:
-        action, score, value = agent.act(torch.from_numpy(state))
         t = time.perf_counter()
+        action, score, value = agent.act(torch.from_numpy(state))
         state, reward, ended, _, _ = env.step(action.item())
         spent["rollout"] += time.perf_counter() - t
         losses.append(value.pow(2).mean() - score)
@@ -130,12 +130,70 @@ def test_an_on_policy_loop(script, env: str, action: str, reset: str, count: int
     assert not {"slow-steps", "eval-heavy", "eval-mode"} & {finding.code for finding in run.report.findings}
 
 
+# As TD3 is written: actions are chosen with gradients, also in its evaluation, and the actor learns every other time.
+OFF_POLICY = """
+actor = torch.optim.Adam(agent.actor.parameters())
+critic = torch.optim.Adam(agent.critic.parameters())
+
+def act(state):
+    return agent.actor(torch.from_numpy(state)).argmax().item()
+
+def descend(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+def evaluate():
+    env = World(0.004, 20)
+    (state, _), ended = env.reset(), False
+    while not ended:
+        state, _, ended, _, _ = env.step(act(state))
+
+env = World(0.004, 10)
+spent.update(eval=0.0)
+evaluate()
+state, _ = env.reset()
+began = time.perf_counter()
+for at in range(120):
+    t0 = time.perf_counter()
+    state, _, ended, _, _ = env.step(act(state))
+    if ended:
+        state, _ = env.reset()
+    t1 = time.perf_counter()
+    states = torch.randn(512, 4)
+    descend(critic, agent.critic(states).pow(2).mean())
+    if at % 2:
+        descend(actor, agent.actor(states).pow(2).mean())
+    t2 = time.perf_counter()
+    if at % 15 == 14:
+        evaluate()
+    spent["rollout"] += t1 - t0
+    spent["eval"] += time.perf_counter() - t2
+spent["all"] = time.perf_counter() - began
+for _ in range(15):  # which it does not learn from any more
+    state, _, ended, _, _ = env.step(act(state))
+    if ended:
+        state, _ = env.reset()
+print(json.dumps(spent))
+"""
+
+
 @pytest.mark.long
-def test_model_calls_with_gradients_are_no_rollout(script) -> None:  # type: ignore[no-untyped-def]
+def test_actions_chosen_with_gradients_are_rollout_or_evaluation(script) -> None:  # type: ignore[no-untyped-def]
+    run = script(OFF_POLICY)
+    spent, found = json.loads(run.out), shares(run)
+    row = run.report.metrics["env_steps"]
+    assert (row.mean * row.count, run.report.metrics["episode_length"].count) == (135, 13)
+    assert found["rollout"] == pytest.approx(spent["rollout"] / (spent["all"] - spent["eval"]), abs=0.06)
+    assert len(run.spans("eval")) == 8
+    assert sum(span["duration"] for span in run.spans("eval")) == pytest.approx(spent["eval"], rel=0.15)
+
+
+@pytest.mark.long
+def test_calls_with_gradients_before_an_environment_s_step_are_rollout(script) -> None:  # type: ignore[no-untyped-def]
     run = script(EPISODES)
     spent, found = json.loads(run.out), shares(run)
     assert found["rollout"] == pytest.approx(spent["rollout"] / spent["all"], abs=0.05)
-    assert found["forward"] > 0
     assert [step["metrics"]["env_steps"] for step in run.steps()] == [5 + number for number in range(20)]
 
 

@@ -127,6 +127,7 @@ def test_an_import_of_any_module_is_told_with_its_line(start: Callable[[str], St
     assert wait.text == "importing slowly" and "slowly.py:3 (time.sleep)" in wait.place
 
 
+@pytest.mark.long
 def test_workers_are_told_with_their_number_and_forgotten_with_the_first_step(start: Callable[[str], Started]) -> None:
     started = start(WORKERS)
     wait = started.seen(lambda wait: "6 loader workers on" in wait.text)
@@ -148,6 +149,7 @@ def test_a_rank_that_does_not_come_is_named(start: Callable[[str], Started]) -> 
     assert "rank 1 has not reported in" in finding.title
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize("text", [LOCK, FILE_LOCK], ids=["fcntl", "filelock"])
 def test_a_lock_that_is_held_is_told(start: Callable[[str], Started], text: str) -> None:

@@ -83,8 +83,17 @@ def test_faults_are_found_with_their_numbers_and_nothing_else(tmp_path: Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("kind", "of"), [("gan", None), ("gan without a critic", 2)])
+def test_a_rate_of_zero_in_one_of_several_optimizers(tmp_path: Path, kind: str, of: int | None) -> None:
+    table = found(tmp_path, kind)[kind]
+    assert table["optimizers"] == 2
+    assert table.get("zero_rate", {}).get("of") == of
+
+
+@pytest.mark.long
 def test_unusual_ways_that_are_right_are_left_alone(tmp_path: Path) -> None:
     tables = found(tmp_path)
+    assert tables.pop("gan without a critic").keys() == {"optimizers", "zero_rate"}
     assert {kind: set(table) for kind, table in tables.items() if table} == {
         kind: {name} for kind, name in FOUND.items()
     }

@@ -16,8 +16,8 @@ from monitor.model.report import Report
 from monitor.runs.follow import load
 from tests.journal_lines import events_in
 from tests.protocol.typed import untyped
+from trainhooks.program_errors import DEBUG_VARIABLE
 from trainhooks.protocol import rundir
-from trainhooks.session import DEBUG_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).resolve().parent / "scripts"

@@ -174,6 +174,7 @@ def test_a_run_tells_its_alerts_and_its_end(runs: Runs, tmp_path: Path) -> None:
         "signal": None,
         "error": None,
         "place": None,
+        "left": None,
     }
     log = runs.only / alerts.LOG_NAME
     assert not log.exists() or log.read_text() == ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from monitor.model.comparison.changes import GIVEN, parse_command, same_program
-from monitor.model.comparison.compare import Side
+from monitor.model.comparison.compare import Comparison, Side
 from monitor.runs import catalogue, figures_cache, follow
 from monitor.runs.run_files import identity
 from trainhooks.protocol import rundir
@@ -69,10 +69,12 @@ class Kept:
     def __init__(self, state: Path) -> None:
         self.state = state
 
-    def add(self, name: str, started: float, steps: int = 60, exit_code: int | None = 0, **fields: Any) -> Path:
+    def add(
+        self, name: str, started: float, steps: int = 60, exit_code: int | None = 0, seconds: float = 0.1, **fields: Any
+    ) -> Path:
         told = Story(fields.pop("producer", name)).tell(Facts, facts={"cpus": fields.pop("cpus", 2)})
         for _ in range(steps):
-            told.step(forward=0.1)
+            told.step(forward=seconds)
         run = self.state / "runs" / name
         told.bye().write(run)
         about = {"id": name, "name": name, "started": started, "host": "box", **known("python train.py"), **fields}
@@ -127,7 +129,7 @@ def test_figures_left_behind_spare_the_reading(kept: Kept) -> None:
     assert first is not None and read == [earlier]
     second = figures_cache.baseline_run(own, report, reading)
     assert read == [earlier], "the figures were left"
-    assert second is not None and list(second.step_seconds.mean) == list(first.step_seconds.mean)
+    assert second is not None and second.loop == first.loop
     (earlier / figures_cache.FIGURES_CACHE).write_bytes(b"\x00 not what it was")
     assert figures_cache.baseline_run(own, report, reading) is not None and read == [earlier, earlier]
     assert (earlier / figures_cache.FIGURES_CACHE).stat().st_mode & 0o077 == 0
@@ -157,3 +159,50 @@ def test_hundreds_of_runs_cost_their_identities_only(kept: Kept, monkeypatch: py
         is None
     )
     assert len(looked) <= 405
+
+
+def compared(one: Path, two: Path) -> Comparison:
+    return follow.compared(follow.load(one, measured=False), follow.load(two, measured=False))
+
+
+def test_the_interval_is_as_wide_as_repeats_differ(kept: Kept) -> None:
+    one = kept.add("one", 1000.0)
+    kept.add("alike", 2000.0, seconds=0.101)
+    two = kept.add("two", 9000.0, seconds=0.112, **known("python train.py --foreach"))
+    sure = compared(one, two)
+    assert sure.more_than_noise and "repeats" not in sure.noise
+    kept.add("repeat", 3000.0, seconds=0.115)
+    told = compared(one, two)
+    assert told.slower == sure.slower and told.more_than_noise is False and "repeats" in told.noise
+    assert compared(two, one).more_than_noise is False
+    far = kept.add("far", 9500.0, seconds=0.13, **known("python train.py --foreach"))
+    assert compared(one, far).more_than_noise, "farther than repeats differ"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"started": 8000.0},  # after the later one: whatever changed then may hold for it, too
+        {"cwd": "/home/b"},
+        {"cpus": 64},
+        {"steps": 5},
+        known("python train.py --batch-size 2"),
+    ],
+    ids=lambda fields: ",".join(fields),
+)
+def test_what_is_no_repeat_widens_nothing(kept: Kept, fields: dict[str, Any]) -> None:
+    one = kept.add("one", 1000.0)
+    kept.add("other", **{"started": 2000.0, "seconds": 0.115, **fields})
+    two = kept.add("two", 7000.0, seconds=0.112)
+    assert compared(one, two).more_than_noise and compared(two, one).more_than_noise
+
+
+def test_a_slower_run_is_found_within_what_repeats_differ_by(kept: Kept) -> None:
+    """Repeats that differ by 1.4x make a run that takes 1.3x as long no regression; alike ones leave it one."""
+    for name, started in (("first", 1000.0), ("second", 2000.0)):
+        kept.add(name, started)
+    own = kept.add("own", 9000.0, seconds=0.13)
+    codes = {found.code for found in follow.load(own).report.findings}
+    assert "regressed" in codes
+    follow.load(kept.add("odd", 1500.0, seconds=0.14), measured=False)  # leaves its figures
+    assert "regressed" not in {found.code for found in follow.load(own).report.findings}

@@ -11,6 +11,7 @@ import pytest
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.regression import NO_CHANGE, regressed
 from monitor.model.comparison.compare import Side
+from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.report import Finding
 from monitor.model.summary import make_report, open_work
 from trainhooks.protocol.events import Facts, Host
@@ -39,7 +40,7 @@ def counted(n: int, facts: dict[str, Any], seconds: float, **fields: Any) -> Sto
 def side(told: Story, **identity: Any) -> Side:
     state = folded(told)
     known = make_report(state, around(state, id="before", started=1000.0, **identity))
-    return Side(known, state.main.step_seconds.curve())
+    return Side(known, loop_time(state, known))
 
 
 def judged(before: Story, after: Story, command: tuple[str, str] = ("t.py", "t.py")) -> Finding | None:

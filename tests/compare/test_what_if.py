@@ -164,7 +164,7 @@ def test_speed_classes_of_the_configuration(runs: Runs) -> None:
     config.write_text("[speed]\nfast = 0.5\nslow = 2\n")
     found = json.loads(runs.out("report", "r", "--json"))["speed_classes"]
     assert (found["fast"], found["normal"], found["slow"]) == (10, 20, 10)
-    assert "Steps by speed" in runs.out("report", "r")
+    assert "Steps by speed" in runs.out("report", "r", "--full")
     config.write_text("[speed]\nfast = 2\nslow = 0.5\n")
     done = runs.call("report", "r")
     assert done.returncode == 2 and b"[speed] needs two step times" in done.stderr and done.stderr.count(b"\n") == 1

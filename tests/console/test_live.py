@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,8 +12,8 @@ import pytest
 from monitor.running.console_recorder import ConsoleRecorder, Stream
 from monitor.sources.decode import decode
 from monitor.sources.tail_file import TailedFile
-from tests.console.conftest import Live
-from trainhooks.protocol.events import Metrics, Note
+from tests.console.conftest import Live, ParsedLog
+from trainhooks.protocol.events import Metrics, Note, Span, Step
 
 
 def test_steps_between_two_lines_share_the_time() -> None:
@@ -210,3 +212,113 @@ def test_mfu_note_is_kept_beside_hooks(tmp_path: Path) -> None:
     notes = [event.text for event in log if isinstance(event, Note)]
     assert notes == ["console: left out, because it cannot be true: mfu -100.0"]
     assert any(event.values.get("mfu") == 38.25 for event in log if isinstance(event, Metrics))
+
+
+# Programs that number only their epochs, and print what they did in each
+
+
+@pytest.mark.parametrize(("ago", "known"), [(100.0, True), (0.0, False)])
+def test_a_first_epoch_before_the_recorder_came_up_is_one(tmp_path: Path, ago: float, known: bool) -> None:
+    """The recorder of a busy machine comes up after the program; what began before the program is no epoch's time."""
+    (tmp_path / "run.json").write_text(json.dumps({"started_monotonic": time.monotonic() - ago}))
+    (tmp_path / "console.log").touch()
+    recorder = ConsoleRecorder(tmp_path)
+    for epoch in (1, 2, 3):
+        with open(tmp_path / "console.log", "a") as out:
+            out.write(f"Epoch {epoch} completed - Avg Loss: 0.5 | Total time: 40.{epoch}s\n")
+        recorder.step()
+    recorder.finish()
+    (journal,) = tmp_path.glob("console-*.jsonl")
+    steps = [event for event in map(decode, journal.read_bytes().splitlines()) if isinstance(event, Step)]
+    assert len(steps) == 3 and (steps[0].duration == pytest.approx(40.1)) is known
+
+
+def epochs(live: Live, begin: float, line: str, number: int = 6, seconds: float = 10.0) -> list[Step]:
+    for epoch in range(1, number + 1):
+        live.at(begin + seconds * epoch, line.format(epoch=epoch, spent=seconds, rate=635 + epoch) + "\n")
+    return live.end().steps
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch {epoch} | loss 0.5 | {rate} tok/s | {spent:.2f}s",
+        "Epoch {epoch} completed - Avg Loss: 0.5 | Avg tokens/sec: {rate} | Total time: {spent:.3f}s",
+        "Epoch {epoch}/6 loss: 0.5 time: {spent:.1f}s {rate} tok/s",
+    ],
+)
+def test_first_epoch_takes_what_it_tells_and_rates_are_the_printed_ones(line: str) -> None:
+    steps = epochs(Live(), 30.0, line)
+    assert [step.duration for step in steps] == [pytest.approx(10.0)] * 6
+    assert [(step.tokens or 0) / step.duration for step in steps] == pytest.approx(
+        [635 + epoch for epoch in range(1, 7)]
+    )
+
+
+def test_first_epoch_without_a_time_is_as_long_as_the_next() -> None:
+    assert [step.duration for step in epochs(Live(), 30.0, "Epoch {epoch}/6 loss 0.5")] == [pytest.approx(10.0)] * 6
+
+
+def test_first_epoch_is_not_longer_than_the_run() -> None:
+    steps = epochs(Live(), -5.0, "Epoch {epoch}/6 loss 0.5")
+    assert [step.duration for step in steps] == [0, *[pytest.approx(10.0)] * 5]
+
+
+def test_pulse_shows_the_first_step_of_a_bar_as_open() -> None:
+    live = Live()
+    live.at(5.0, "\rTraining:   0%|          | 0/50 [00:00<?, ?it/s]")
+    live.at(5.1, "\rTraining:   0%|          | 0/50 [00:00<?, ?it/s]\r")
+    pulse = live.tracker.pulse(25.0)
+    assert pulse is not None
+    assert (pulse.step, pulse.step_open) == (1, pytest.approx(20.0, abs=0.2))
+
+
+@pytest.mark.parametrize(("text", "rate"), [("320 tok/s | ETA: 9s", 320.0), ("ETA: 9s | tok/s=32", None)])
+def test_unchanged_frame_gives_the_rates_that_cannot_be_cut(tmp_path: Path, text: str, rate: float | None) -> None:
+    (tmp_path / "log").touch()
+    stream = Stream(TailedFile(tmp_path / "log"), ())
+    stream.feed(f"\r\x1b[KTraining [{'█' * 10}▓{'░' * 39}] 40/200 (20.0%) | Loss: 0.5 | {text}".encode())
+    assert stream.peek() == []
+    (reading,) = stream.peek()
+    assert (reading.step, reading.tokens_rate) == (40, rate)
+
+
+# Counters that restart with each epoch
+
+
+def restarting(live: Live, every: int, pause: float, line: str, behind: str = "") -> ParsedLog:
+    now = 5.0
+    for epoch in range(1, 6):
+        live.at(now, f"--- epoch {epoch}/5 ---\n")
+        for step in range(1, 41):
+            now += 0.25
+            if step % every == 0:
+                live.at(now, line.format(step=step) + "\n")
+        now += pause
+        if behind:
+            live.at(now, behind + "\n")
+    return live.end()
+
+
+def test_counter_that_is_told_once_per_epoch_counts_all_of_it() -> None:
+    log = restarting(Live(), 40, 0.0, "step {step}/40 loss 0.5")
+    assert (len(log.steps), log.total) == (200, 200)
+    assert [step.duration for step in log.steps[-160:]] == [pytest.approx(0.25)] * 160
+
+
+@pytest.mark.parametrize("behind", ["Epoch 1 val_loss 0.4", "Validation | Loss: 0.4"])
+@pytest.mark.parametrize("pause", [3.0, 0.0])
+def test_time_before_results_behind_a_full_count_is_an_evaluation(behind: str, pause: float) -> None:
+    log = restarting(Live(), 10, pause, "Iter {step}/40 | loss 0.5 | 32.0 samples/s", behind)
+    timed = [step for step in log.steps if step.duration]
+    assert [step.duration for step in timed] == [pytest.approx(0.25)] * 190
+    assert sum(step.samples or 0 for step in timed) / sum(step.duration for step in timed) == pytest.approx(32.0)
+    spans = [event for event in log.events if isinstance(event, Span)]
+    assert sum(span.duration for span in spans if span.name == "eval") == pytest.approx(5 * pause)
+
+
+def test_rate_beside_the_time_of_an_epoch_is_over_that_time() -> None:
+    live = Live()
+    for epoch in range(1, 6):  # 10 s of training, then 5 s of something else
+        live.at(15.0 * epoch, f"Epoch {epoch}/5 - loss: 0.5 - 32.0 samples/sec - 10.0s\n")
+    assert [(step.duration, step.samples) for step in live.end().steps[1:]] == [(pytest.approx(10.0), 320)] * 4

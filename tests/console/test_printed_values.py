@@ -124,7 +124,14 @@ def test_trailing_rate_or_time_is_read(line: str, log: tuple[float | None, ...])
 
 
 @pytest.mark.parametrize(
-    "line", ["Episode {}/40: reward 0.5", "Episode: {}, Reward: 3.0", '{{"episode": {}, "reward": 1.5}}']
+    "line",
+    [
+        "generation {} mean_return 31.4",
+        "Gen {}/40: best 7.0",
+        "Episode {}/40: reward 0.5",
+        "Episode: {}, Reward: 3.0",
+        '{{"episode": {}, "reward": 1.5}}',
+    ],
 )
 def test_episodes_are_steps_without_finer_counter(line: str) -> None:
     log = parse("".join(line.format(n) + "\n" for n in range(1, 41)).encode())

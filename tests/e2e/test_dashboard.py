@@ -74,6 +74,16 @@ def test_run_shows_the_run_and_leaving_detaches(box: Box, script: str) -> None:
     wait_for_steps(box.run(), steps_done(box.run()) + 5)
 
 
+def test_bytes_that_are_no_text_are_no_keys(box: Box, script: str) -> None:
+    terminal = box.trainmon("run", "--", sys.executable, script, "2000")
+    terminal.wait_for("generation")
+    for typed in (b"\xff\x80", b"\xe1"):  # an old encoding, Alt and a letter
+        os.write(terminal.master, typed)
+        terminal.read(0.3)
+    terminal.press("q")
+    assert terminal.exit_code() == 0 and "Traceback" not in terminal.text
+
+
 @pytest.mark.long
 def test_kill_minus_9_of_the_dashboard_leaves_the_training(box: Box, script: str) -> None:
     terminal = box.trainmon("run", "--", sys.executable, script, "60")
@@ -189,6 +199,7 @@ def test_when_a_stop_is_over_q_leaves(box: Box, script: str) -> None:
     assert b"come back with" not in terminal.raw
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("columns", "lines"), [(160, 45), (80, 24), (60, 15), (20, 5)])
 def test_the_real_screen_holds_at_every_size(box: Box, script: str, columns: int, lines: int) -> None:
     terminal = box.trainmon("run", "--", sys.executable, script, "3000", columns=columns, lines=lines)

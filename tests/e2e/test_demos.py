@@ -168,6 +168,7 @@ def test_the_cpp_trainer_prints_what_it_prints_and_learns(box: Box, built: Path)
     assert told["throughput"]["tokens_per_second"] > 0
 
 
+@pytest.mark.long
 def test_the_cpp_trainer_s_own_journal_is_exact(box: Box, built: Path) -> None:
     watch(box, *cpp(built / "trainer-native"))
     told = report(box)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from monitor.reports import card
 
 from .conftest import ROOT, Box
 
@@ -47,6 +51,22 @@ def test_a_replay_on_a_terminal(box: Box) -> None:
     terminal.wait_for(lambda screen: "step 3 of 60" in screen)
     terminal.press(",")
     terminal.wait_for(lambda screen: "step 2 of 60" in screen)
+    terminal.press("q")
+    assert terminal.exit_code() == 0
+
+
+def test_a_key_copies_the_short_report_of_what_is_on_screen(box: Box) -> None:
+    terminal = box.trainmon("replay", str(RECORDING), "--speed", "0")
+    terminal.wait_for(lambda screen: "REPLAY · paused at 0:00" in screen)
+    for _ in range(19):
+        terminal.press(")")
+    terminal.wait_for(lambda screen: "of 60" in screen)
+    terminal.press("Y")
+    terminal.wait_for("Copied the short report")
+    (copied,) = re.findall(rb"\x1b\]52;c;([A-Za-z0-9+/=]+)\x07", terminal.raw)
+    lines = base64.b64decode(copied).decode().splitlines()
+    assert lines[0].startswith("sft") and len(lines) <= 32 and max(map(len, lines)) <= card.WIDTH
+    assert any(line.startswith(("WHY SLOW", "VERDICT", "PROBLEM")) for line in lines) and "--full" in lines[-1]
     terminal.press("q")
     assert terminal.exit_code() == 0
 

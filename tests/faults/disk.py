@@ -65,7 +65,7 @@ def without_room(training: Training, result: Result) -> None:
     gone = training.count - steps_told(training.run)
     said = training.place.call("report", training.run.name).stdout.decode()
     result.say = f"{gone} steps found no room; the report says so"
-    if gone and "Incomplete" not in said:
+    if gone and "INCOMPLETE" not in said:
         result.lost += gone
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from monitor.running.stopping import STOP_SIGNALS, stop_training
 from tests.faults.catalogue import Result, fault
 from tests.faults.place import TRAINMON, Place, Training, kill, kill_recorder, recorder_of, steps_told, wait_for
+from tests.signals import send_signal
 from trainhooks.protocol import rundir
 
 LADDER = (0.5, 0.5, 20.0)  # seconds of `trainmon stop` here, in place of 30, 30 and 10
@@ -148,6 +149,25 @@ def exits(place: Place, short: bool) -> Result:
         if known != ((code, None) if code < 128 or code == 255 else (None, code - 128)):
             result.harmed.append(f"{script}: written down as {known}")
         result.injected += 1
+    return result
+
+
+@fault("a thousand signals in a row")
+def flood(place: Place, short: bool) -> Result:
+    result = Result()
+    script = "import signal, sys, time; signal.signal(signal.SIGUSR1, lambda *_: None); "
+    script += "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(4)); print('up', flush=True); time.sleep(60)"
+    front = place.start(*TRAINMON, "run", "--no-tui", "--", sys.executable, "-c", script)
+    wait_for(
+        lambda: any(b"up" in path.read_bytes() for run in place.runs() for path in run.glob("*.log")), "its output"
+    )
+    for _ in range(1000):
+        send_signal(front.pid, signal.SIGUSR1)
+        time.sleep(0.0002)
+    send_signal(front.pid, signal.SIGUSR2)
+    if (code := front.wait(60)) != 4:
+        result.harmed.append(f"exit code {code}, not 4")
+    result.injected = 1
     return result
 
 

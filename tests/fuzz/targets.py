@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from monitor.console.log_parser import LogParser
 from monitor.model.comparison.compare import Side, compare_runs
-from monitor.reports import comparison, report_json, run_summary, run_text, runs_table
+from monitor.reports import card, comparison, html_report, report_json, run_summary, run_text, runs_table
 from monitor.reports.log_lines import as_mapping, row, summary_text
 from monitor.runs import catalogue
 from monitor.runs.follow import load
@@ -117,14 +117,16 @@ class Journals:
         for shown in (
             run_text.text(report),
             run_text.markdown(report),
-            run_summary.short(report),
+            card.text(view),
+            html_report.page(view),
+            run_summary.short(report, view.verdict),
             run_summary.screen(view),
             report_json.as_json(report),
         ):
             clean_text(shown)
         entry = catalogue.entry(run)
         clean_text(runs_table.listing([entry]) + runs_table.standing(entry))
-        same = compare_runs(Side(report, view.step_seconds), Side(report, view.step_seconds))
+        same = compare_runs(Side(report, view.loop), Side(report, view.loop))
         clean_text(comparison.text(same) + comparison.text(same, markdown=True))
         json.dumps(comparison.mapping([same]), allow_nan=False)
         assert len(report.metrics) <= MAX_METRICS + 1

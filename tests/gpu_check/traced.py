@@ -87,7 +87,7 @@ def trace(step: Callable[[], object], on_cuda: bool, call: Callable[..., Any]) -
     end = clock()
     result = call(session.end)
     ended = clock()
-    recorded = list(profiler.read(result, session))
+    recorded = list(profiler.read(result.events(), session))
     stretches = [(one.began, one.ended) for one in recorded if one.on_device]
     busy = sum(b - a for a, b in union(stretches)) / NANOSECOND
     return {

@@ -10,12 +10,13 @@ from tests.harmless.torch_probes import (
     loading,
     modules,
     optimizers,
+    places,
     processes,
     surroundings,
     tensors,
 )
 
-FILES = (autograd, modules, optimizers, loading, tensors, compiling, processes, surroundings, frameworks)
+FILES = (autograd, modules, optimizers, loading, tensors, compiling, processes, surroundings, places, frameworks)
 PROBES: tuple[Program, ...] = tuple(probe for file in FILES for probe in file.PROBES)
 
 PAGE = """# Probes with torch

@@ -65,7 +65,7 @@ import copy, inspect, io, pickle, sys, threading, torch
 from torch import nn
 class Net(nn.Module):
     def __init__(self):
-        super().__init__(); self.layer = nn.Linear(4, 4)
+        super().__init__(); self.layer, self.table = nn.Linear(4, 4), nn.Embedding(4, 4)
     def forward(self, x, scale: float = 1.0):
         'The doc.'
         return self.layer(x) * scale
@@ -87,6 +87,7 @@ twin = copy.deepcopy(net); pickled = pickle.loads(pickle.dumps(net))
 print(all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters())))
 print(sorted(twin.__dict__), sorted(pickled.__dict__))
 print(len(pickle.dumps(net)), len(pickle.dumps(optimizer)), pickle.dumps(torch.save))
+print(torch.jit.script(net.table).code, sorted(twin.table.__dict__))
 print(torch.jit.script(net.layer).code, torch.fx.symbolic_trace(net).code)
 def called(w): return torch.func.functional_call(net, {'layer.weight': w}, (torch.ones(1, 4),)).sum()
 print(torch.func.grad(called)(net.layer.weight.detach()).shape)

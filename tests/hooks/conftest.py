@@ -17,8 +17,8 @@ import pytest
 from monitor.model.report import Report
 from monitor.runs.follow import load
 from tests.journal_lines import events_in
+from trainhooks.program_errors import DEBUG_VARIABLE
 from trainhooks.protocol import rundir
-from trainhooks.session import DEBUG_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 110.0  # against hanging; no claim about speed

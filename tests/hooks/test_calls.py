@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from trainhooks.protocol import calls
-from trainhooks.protocol.calls import call_activity, context_activity, effects_of, library_activity
+from trainhooks.protocol.calls import call_activity, effects_of, library_activity
 from trainhooks.recording.frames import PERIODS, Sampler
 
 
@@ -131,14 +131,6 @@ def test_a_call_is_named_only_where_its_name_is_clear(call: str | None, activity
 
 def test_collect_is_the_collector_s_only_where_it_is_no_python() -> None:
     assert (call_activity("collect", is_innermost=True), call_activity("collect")) == ("garbage collection", None)
-
-
-def test_only_what_is_called_a_lock_is_one() -> None:
-    assert (context_activity("self.the_lock"), context_activity("torch.no_grad"), context_activity(None)) == (
-        "lock",
-        None,
-        None,
-    )
 
 
 def test_a_path_is_that_inside_its_library() -> None:

@@ -105,13 +105,50 @@ def test_a_process_without_steps_says_so(train: Trainings) -> None:
     ended_well(train, process)
 
 
+SECRET = """
+def secretly(token):
+    open('go', 'w').close()
+    while os.path.exists('go'): sleep(0.01)
+with th.step(): pass
+secretly('hun' + 'ter2')
+"""
+
+
+def test_stacks_hold_places_and_no_values(train: Trainings) -> None:
+    process, path = started(train, SECRET)
+    wait_for((train.work / "go").exists)
+    with socket.socket(socket.AF_UNIX) as caller, control.address(path) as address:
+        caller.settimeout(LIMIT)
+        caller.connect(str(address))
+        caller.sendall(control.StackRequest().line())
+        with caller.makefile("rb") as answer:
+            (line,) = answer.readlines()
+    threads, left_out = control.read_stacks(line) or ([], -1)
+    assert left_out == 0 and [each.is_main for each in threads].count(True) == 1
+    assert "secretly" in [frame.function for frame in threads[0].frames] and b"hun" not in line
+    ended_well(train, process)
+
+
+def test_each_request_is_a_line_of_the_journal(train: Trainings) -> None:
+    process, path = started(train)
+    assert refuses_for_lack_of_torch(path)
+    sent(path, control.StackRequest().line())
+    ended_well(train, process)
+    (journal,) = train.state.glob("runs/*/rank-0-*.jsonl")
+    notes = [row for row in map(json.loads, journal.read_text().splitlines()) if row["kind"] == "note"]
+    assert {row["text"] for row in notes if row["code"] == "asked"} == {
+        "asked for a trace of 3 steps",
+        "asked for stacks",
+    }
+
+
 HOSTILE = {
     b"\n": "the request is no line of JSON",
     b"\xff\xfe\x00\n": "the request is no line of JSON",
     b"[" * 4000 + b"\n": "the request is no line of JSON",
     b"[1]\n": "the request is no line of JSON",
-    b'{"kind":"stop"}\n': "unknown request; this version of the hooks knows: trace",
-    b'{"kind":["trace"]}\n': "unknown request; this version of the hooks knows: trace",
+    b'{"kind":"stop"}\n': "unknown request; this version of the hooks knows: trace, stack",
+    b'{"kind":["trace"]}\n': "unknown request; this version of the hooks knows: trace, stack",
     b'{"kind":"trace","steps":0}\n': "steps must be 1 to 10",
     b'{"kind":"trace","steps":11}\n': "steps must be 1 to 10",
     b'{"kind":"trace","steps":true}\n': "steps must be 1 to 10",

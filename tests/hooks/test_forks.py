@@ -54,6 +54,26 @@ def test_a_forked_child_that_steps_is_a_producer_of_its_own(train: Trainings) ->
     assert Counter(event["kind"] for events in by_pid(train).values() for event in events)["bye"] == 2
 
 
+def test_a_fork_waits_until_the_encoder_is_imported(train: Trainings) -> None:
+    told = train(
+        """
+        class Slow:
+            def find_spec(self, name, *_):
+                if name.startswith('msgspec.'): began.set(); sleep(0.3)
+        began = threading.Event()
+        sys.meta_path.insert(0, Slow())
+        with th.step(): pass
+        assert began.wait(20)
+        if not (child := os.fork()):
+            for _ in th.steps(range(5)): pass
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    assert sorted(map(steps_of, by_pid(train).values())) == [1, 5]
+    assert told.err == ""
+
+
 def test_a_child_forked_inside_everything_leaves_it_quietly(train: Trainings) -> None:
     told = train(
         """

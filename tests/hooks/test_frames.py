@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import linecache
+import os
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,10 @@ import msgspec
 import pytest
 
 from trainhooks.protocol.places import Place
-from trainhooks.recording.frames import Position, Sampler, called_name
+from trainhooks.recording import sources
+from trainhooks.recording.frames import Position, Sampler, called_name, other_threads
 
-from .conftest import Trainings
+from .conftest import Trainings, wait_for
 
 numbers = count()
 
@@ -229,7 +234,7 @@ def test_while_the_source_is_read_the_locals_of_the_function_can_go(monkeypatch:
         alive.append(held[0]() is not None)
         return ""
 
-    monkeypatch.setattr(linecache, "getline", getline)
+    monkeypatch.setattr(sources, "line", getline)
     thread.start()
     assert inside.wait(10) and thread.ident is not None
     assert Sampler().sample(thread.ident, "forward") is not None
@@ -250,3 +255,89 @@ def test_a_sample_after_the_end_of_its_phase_is_moved() -> None:
     assert rows(9.9) == ["other"]
     assert rows(10.1) == ["rollout"]
     assert rows(9.9, "forward") == ["rollout"]
+
+
+def test_only_regular_files_are_read_and_only_by_those_who_may_wait(tmp_path: Path) -> None:
+    fifo, file = str(tmp_path / "fifo.py"), tmp_path / "file.py"
+    os.mkfifo(fifo)
+    file.write_bytes(b"# -*- coding: latin-1 -*-\r\nx = '\xe4'")
+    os.utime(file, (0, 0))
+    assert sources.known(str(file)) is None and sources.known(fifo) is None  # asked for
+    sources.read_wanted()
+    assert sources.known(str(file)) == sources.Source(["# -*- coding: latin-1 -*-\n", "x = 'ä'"], False)
+    assert sources.known(fifo) == sources.Source([], False)
+    assert sources.line(str(file), 2) == "x = 'ä'" and sources.line(str(file), 3) == ""
+    for path in ("/dev/zero", str(tmp_path), str(tmp_path / "none.py"), "\0"):
+        assert sources.read(path).lines == []
+    linecache.cache["<cell>"] = (5, None, ["x()\n"], "<cell>")
+    assert sources.line("<cell>", 1) == "x()\n" and sources.known("<other>") == sources.Source([], False)
+
+
+def test_no_source_is_parsed_while_another_thread_parses() -> None:
+    """Python 3.11.0 to 3.11.7 count the depth of both as one, and fail the one that was interrupted."""
+    here, told = Position.of(sys._getframe(0)), []
+
+    def collected(phase: str, _: object) -> None:
+        if phase == "start":
+            looks = threading.Thread(target=lambda: told.append(called_name(here)))
+            looks.start()
+            looks.join()
+
+    called_name(here)  # its source is read
+    gc.callbacks.append(collected)
+    try:
+        ast.parse("f(1)\n" * 2000)
+    finally:
+        gc.callbacks.remove(collected)
+    assert told
+
+
+def test_the_other_threads_that_run_the_program_or_keep_it_alive_are_told() -> None:
+    log, ends = threading.Lock(), threading.Event()  # by its name no lock
+
+    def flush() -> None:
+        with log:
+            pass
+
+    kept = threading.Thread(target=ends.wait, name="uploader")
+    with log, ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()  # a worker that has nothing to do
+        threading.Thread(target=flush, name="flush").start()
+        kept.start()
+        wait_for(lambda: {does for _, _, does in other_threads(Sampler(), threading.get_ident())} == {"lock"})
+        found = {name: place for name, place, _ in other_threads(Sampler(), threading.get_ident())}
+        ends.set()
+    assert set(found) == {"flush", "uploader"}
+    assert found["flush"].endswith("in flush")
+
+
+STANDS = """
+import threading
+def judge(): threading.Event().wait()
+for _ in th.steps(range(3)): pass
+threading.Thread(target=judge, name="judge", daemon=True).start()
+time.sleep(18)
+"""
+
+
+@pytest.mark.long
+def test_a_pulse_tells_of_the_other_threads_once_where_nothing_goes_on(train: Trainings) -> None:
+    pulses = train(STANDS).kind("pulse")
+    told = [pulse["threads"] for pulse in pulses if pulse.get("threads")]
+    assert len(told) == 1 and told[0][0][0] == "judge" and told[0][0][2] == "lock"
+    standing = [pulse for pulse in pulses if pulse.get("frame")]
+    assert len(standing) > 5 and all(pulse["busy"] < 0.5 for pulse in standing)
+
+
+RAISES = """
+import threading
+for _ in th.steps(range(3)): pass
+threading.Thread(target=time.sleep, args=(9,)).start()
+raise ValueError("a sample without a label")
+"""
+
+
+@pytest.mark.long
+def test_a_pulse_tells_the_line_that_raised_while_a_thread_keeps_the_process_alive(train: Trainings) -> None:
+    told = [pulse for pulse in train(RAISES, code=1).kind("pulse") if pulse.get("activity") == "raised"]
+    assert told and all("in <module>" in pulse["frame"] for pulse in told)

@@ -33,10 +33,10 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
     ours = {name for name in loaded if name.startswith("trainhooks")}
     assert ours == {
         "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.device.deferred", "trainhooks.lane_entries",
-        "trainhooks.compiled", "trainhooks.exits", "trainhooks.signal_errors",
+        "trainhooks.compiled", "trainhooks.exits", "trainhooks.own_thread", "trainhooks.program_errors",
         "trainhooks.device", "trainhooks.device.cuda", "trainhooks.device.device_lane",
         "trainhooks.device.device_sampling", "trainhooks.recording", "trainhooks.recording.gc_pauses",
-        "trainhooks.tracing", "trainhooks.tracing.tracer", "trainhooks.tracing.profiler",
+        "trainhooks.tracing", "trainhooks.tracing.tracer", "trainhooks.tracing.parts", "trainhooks.tracing.profiler",
     }  # fmt: skip
 
 

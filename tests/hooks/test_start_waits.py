@@ -47,6 +47,14 @@ STACKS: dict[str, tuple[Frames, tuple[str, str] | None]] = {
         [("transformers/models/x.py", "<module>"), *IMPORTING, *LOADING],
         ("checkpoint", "transformers"),
     ),
+    "weights that are drawn": (
+        [("torch/nn/init.py", "kaiming_uniform_"), ("torch/nn/modules/linear.py", "reset_parameters")],
+        ("new weights", "torch"),
+    ),
+    "weights that a checkpoint replaces": (
+        [("torch/nn/init.py", "normal_"), ("transformers/models/x.py", "_init_weights"), *LOADING],
+        ("checkpoint", "transformers"),
+    ),
     "a move": (
         [("torch/nn/modules/module.py", "_apply"), ("torch/nn/modules/module.py", "to")],
         ("model to GPU", "torch"),

@@ -26,12 +26,13 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
     def watch(has_stepped: Callable[[], bool] = lambda: False) -> _Watch:
         made.append(_Watch(str(tmp_path), threading.get_ident(), has_stepped))
-        made[-1].start()
+        made[-1].own.start()
         return made[-1]
 
     yield watch
     for each in made:
-        each.end()
+        each.own.pause()
+        each.own.join(5)
 
 
 def told(run: Path) -> list[dict[str, Any]]:
@@ -52,10 +53,10 @@ def test_there_is_no_thread_while_the_process_forks(tmp_path: Path, watched: Cal
     watch = watched()
     wait_for(lambda: told(tmp_path))
     for _ in range(20):
-        assert watch._running.locked()
-        watch.pause()
-        assert not watch._running.locked()
-        watch.start()
+        assert not watch.own.join(0)
+        watch.own.pause()
+        assert watch.own.join(5)
+        watch.own.start()
 
 
 def test_what_is_told_begins_when_it_was_seen_first(tmp_path: Path, watched: Callable[..., _Watch]) -> None:
@@ -94,8 +95,8 @@ def test_a_model_goes_to_the_gpu_only_where_cuda_runs(
 def test_a_run_that_is_gone_ends_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_watch, "PERIOD", 0.02)
     watch = _Watch(str(tmp_path / "gone"), threading.get_ident(), lambda: False)
-    watch.start()
-    wait_for(lambda: watch._over and not watch._running.locked())
+    watch.own.start()
+    wait_for(lambda: watch.own.over and watch.own.join(0))
 
 
 def test_nothing_is_watched_outside_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,3 +91,27 @@ def test_the_kernels_kills_are_counted_by_the_group_itself(tmp_path: Path) -> No
     (tmp_path / "memory" / "job").mkdir(parents=True)
     (tmp_path / "memory" / "job" / "memory.oom_control").write_text("oom_kill_disable 0\noom_kill 4\n")
     assert Cgroup(tmp_path).oom_kills("4:memory:/job\n0::/\n") == 4
+
+
+def test_what_is_left_of_memory_and_tasks_in_version_2(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        cgroup_D_controllers="memory pids\n",
+        memory_D_max="max\n", memory_D_current="5\n", pids_D_max="40\n", pids_D_current="30\n",
+        job__memory_D_max="1000\n", job__memory_D_current="900\n",
+        job__memory_D_stat="anon 500\ninactive_file 200\nactive_file 50\n",
+        job__pids_D_max="max\n", job__pids_D_current="3\n",
+    )  # fmt: skip
+    assert Cgroup(tmp_path).room("0::/job\n") == (350, 10)
+    assert Cgroup(tmp_path / "none").room("0::/job\n") == (None, None)
+
+
+def test_what_is_left_of_memory_and_tasks_in_version_1(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        memory__job__memory_D_limit_in_bytes="9000\n", memory__job__memory_D_usage_in_bytes="3000\n",
+        memory__job__memory_D_stat="inactive_file 7\ntotal_inactive_file 20\ntotal_active_file 5\n",
+        memory__memory_D_limit_in_bytes="9223372036854771712\n", memory__memory_D_usage_in_bytes="5\n",
+        pids__pids_D_max="max\n", pids__job__pids_D_max="40\n", pids__job__pids_D_current="4\n",
+    )  # fmt: skip
+    assert Cgroup(tmp_path).room("3:memory:/job\n4:pids:/job\n") == (6025, 36)

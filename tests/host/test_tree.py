@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from monitor.sources.host import HostSource, read_pressure
 from tests.signals import send_group_signal
+from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Host
 
 
@@ -116,3 +118,16 @@ def test_pressure_is_a_percentage_or_unknown(resource: str) -> None:
         assert found is not None and 0 <= found <= 100
     else:
         assert found is None
+
+
+def test_stopped_processes_and_what_is_printed(tmp_path: Path) -> None:
+    (tmp_path / rundir.CONSOLE).write_bytes(b"")
+    with training("import time\nprint()\ntime.sleep(99)") as child:
+        source = HostSource(tmp_path)
+        assert readings(source, child.pid, lambda r: r.output == 0.0).tree_stopped is None
+        child.send_signal(signal.SIGSTOP)
+        (tmp_path / rundir.CONSOLE).write_bytes(b"x" * 1000)
+        assert (source.read([child.pid], time.monotonic()).output or 0.0) > 0.0
+        readings(source, child.pid, lambda r: r.tree_stopped == 1)
+        child.send_signal(signal.SIGCONT)
+        readings(source, child.pid, lambda r: r.tree_stopped is None)

@@ -48,6 +48,7 @@ CLOSES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("command", CLOSES, ids=["shell", "flood", "python"])
 def test_the_reader_of_stdout_sees_its_end(state: State, way: str, command: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.doctor.checks import session_lifetime
+from monitor.doctor.checks import room_for_both, session_lifetime
 from monitor.doctor.owner_checks import parent_directories
 from monitor.running import lifetime
 from trainhooks.protocol import rundir
@@ -23,7 +23,13 @@ def test_both_looks_are_among_the_doctor_s(state: State) -> None:
     parts = {check["part"]: check for check in told["checks"]}
     assert parts["parent directories"]["state"] in ("works", "limited")
     assert parts["logging out"]["state"] in ("works", "limited")
+    assert parts["room in this container"]["state"] in ("works", "limited")
     assert not parts["parent directories"]["essential"] and not parts["logging out"]["essential"]
+
+
+def test_a_container_without_room_for_both() -> None:
+    found = room_for_both("this container has 9 tasks left")
+    assert (found.state, room_for_both(None).state) == ("limited", "works") and "9 tasks" in found.text
 
 
 def test_a_machine_that_ends_all_processes_at_logout() -> None:

@@ -105,15 +105,16 @@ def test_every_signal_of_a_scheduler_reaches_the_program(state: State, number: i
 
 def test_processor_time_that_trainmon_has_used_itself_ends_no_training(state: State, tmp_path: Path) -> None:
     """The kernel sends SIGXCPU to the process that is over its limit. That is not passed on."""
-    from monitor.running import launch
+    import resource
 
-    resource = launch.resource
+    from monitor.running import forwarding
+
     before = resource.getrlimit(resource.RLIMIT_CPU)
-    assert not launch._is_over_time()
+    assert not forwarding._is_over_time()
     try:
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CPU, (0, before[1]))
-        assert launch._is_over_time()
+        assert forwarding._is_over_time()
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, before)
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)

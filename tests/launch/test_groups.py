@@ -41,6 +41,7 @@ def under(*command: str) -> list[str]:
     return [*TRAINMON, "run", "--no-tui", "--", *command]
 
 
+@pytest.mark.long
 @needs_setsid
 @pytest.mark.parametrize("options", [(), ("--wait",)])
 def test_setsid_waits_as_it_does_bare(state: State, options: tuple[str, ...]) -> None:

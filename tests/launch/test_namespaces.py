@@ -106,6 +106,25 @@ def _descends(pid: int, ancestor: int) -> bool:
     return False
 
 
+def test_a_run_of_another_time_namespace(state: State) -> None:
+    shift = ["unshare", "--time", "--boottime", "100000", "--monotonic", "100000", "--fork"]
+    if not able(shift):
+        pytest.skip("this machine lets nobody make a time namespace")
+    words = [*shift, *TRAINMON, "run", "--no-tui", "--", "sleep", "60"]
+    front = subprocess.Popen(words, env=state.environment, cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: state.runs() and state.pid(state.only))
+        assert catalogue.state(state.only)[0] == "running"
+        wait_for(lambda: b"sleep" in (said := state.call("report", "--json").stdout) and json.loads(said)["run"])
+        seconds = json.loads(state.call("report", "--json").stdout)["wall"]["total"]
+        assert 0 <= seconds < 1000, "the times of the two clocks are not mixed"
+        assert state.call("stop", "last").returncode == 0
+        assert front.wait(30) == 128 + signal.SIGINT
+    finally:
+        front.kill()
+        front.communicate()
+
+
 def test_a_dead_namespace_is_lost(state: State, elsewhere: subprocess.Popen[bytes]) -> None:
     elsewhere.kill()  # and with it all in the namespace
     elsewhere.wait(30)

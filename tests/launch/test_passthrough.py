@@ -87,7 +87,7 @@ def test_a_terminal_s_input_does_not_reach_the_program(state: State) -> None:
     finally:
         os.close(ours)
         os.close(its)
-    assert (ended.returncode, ended.stdout) == (0, b"['', False]\n")
+    assert (ended.returncode, ended.stdout) == (0, b"['', True]\n")
 
 
 def test_a_pipe_on_stdin_reaches_the_program(state: State) -> None:

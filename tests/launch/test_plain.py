@@ -44,7 +44,7 @@ def test_attach_without_a_terminal_prints_a_line_now_and_then(state: State) -> N
     assert b"no terminal to draw on" in watched.stderr
     lines = watched.stdout.decode().splitlines()
     assert any(line.startswith("finished  40 of 40 steps (100%)") for line in lines)
-    assert any(line.startswith("  Outcome   finished") for line in lines)  # the last state, whole
+    assert any(line.startswith("pulsar   finished (exit code 0)") for line in lines)  # the short report
     assert "\x1b" not in watched.stdout.decode()
 
 

@@ -56,11 +56,11 @@ def test_a_full_disk_delays_readings_and_costs_none(tmp_path: Path, monkeypatch:
             raise OSError(errno.ENOSPC, "full")
         return real(handle, data[: room.pop()])
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(journal, "write", full)
     writer.write(note("first"), note("second"))
     writer.write(note("third"))
     assert [line["kind"] for line in lines(tmp_path)] == ["hello"]
-    monkeypatch.setattr(os, "write", real)
+    monkeypatch.setattr(journal, "write", real)
     writer.write(note("fourth"))
     found = lines(tmp_path)
     assert [line["seq"] for line in found] == [1, 2, 3, 4, 5]
@@ -76,10 +76,10 @@ def test_what_a_full_disk_refuses_for_too_long_is_counted_and_said(
     def full(handle: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(journal, "write", full)
     monkeypatch.setattr(journal, "MAX_UNWRITTEN", 10)
     writer.write(note("lost"), note("lost, too"))
-    monkeypatch.setattr(os, "write", real)
+    monkeypatch.setattr(journal, "write", real)
     assert writer.dropped == 2
     writer.write(note("kept"))
     found = lines(tmp_path)

@@ -11,6 +11,8 @@ import pytest
 from monitor.errors import UserError
 from monitor.running.run_name import run_name
 from monitor.runs import catalogue
+from monitor.runs.follow import load
+from tests.model.conftest import Story
 from trainhooks.protocol import process_identity, rundir
 
 from .conftest import State, python
@@ -115,6 +117,19 @@ def test_progress_from_a_long_journal(here: Path, together: int) -> None:
     entry = catalogue.entry(path)
     assert (entry.step, entry.steps_total) == (5000, 9000)
     assert entry.steps_per_second == pytest.approx(2.0, rel=0.01)
+
+
+def test_speed_in_the_list_is_the_report_s(here: Path) -> None:
+    """A loop that collects, then makes many short steps, ends with short ones."""
+    path, loop = made("a", "a", 1.0), Story()
+    for _ in range(6):
+        loop.wait(90.0)
+        for _ in range(500):
+            loop.step(forward=0.009, backward=0.001)
+    loop.bye().write(path)
+    told = load(path, measured=False).report.throughput.steps_per_second
+    assert told is not None and told < 7.0
+    assert catalogue.entry(path).steps_per_second == pytest.approx(told, rel=0.01)
 
 
 @pytest.mark.parametrize(

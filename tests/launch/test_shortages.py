@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import ROOT, State, wait_for
+from .conftest import ROOT, TRAINMON, State, wait_for
 
 # Arguments: directory, what is short, when: `early` (as the hooks open the run), `late` (once they record) or `bare`.
 TRAINING = """
@@ -97,3 +99,36 @@ def test_a_training_that_is_short_of_something_goes_on(state: State, tmp_path: P
     if moment == "late":
         report = state.call("report")
         assert report.returncode == 0 and b"steps" in report.stdout
+
+
+def made_group(controller: str) -> Path | None:
+    """A control group of version 1 or 2 with a limit of tasks; None where nobody may make one."""
+    for place in (Path("/sys/fs/cgroup", controller), Path("/sys/fs/cgroup")):
+        made = place / f"trainmon-test-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            made.mkdir()
+            if (made / "pids.max").exists():
+                return made
+            made.rmdir()
+    return None
+
+
+def test_a_container_for_few_tasks_is_the_program_s(state: State) -> None:
+    group = made_group("pids")
+    if group is None:
+        pytest.skip("nobody here may make a control group")
+    threads = "import threading, time; all = [threading.Thread(target=time.sleep, args=(3,)) for _ in range(29)]\n"
+    threads += "for one in all: one.start()\nprint(len(all) + 1)"
+    within = ["sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(group)]
+    words = [*within, *TRAINMON, "run", "--no-tui", "--", sys.executable, "-c", threads]
+    try:
+        (group / "pids.max").write_text("34")
+        done = subprocess.run(words, env=state.environment, cwd=ROOT, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, b"30\n"), done.stderr
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+    journal = next(state.only.glob("node-*.jsonl")).read_text()
+    assert '"code":"little-room"' in journal and '"kind":"host"' not in journal
+    assert state.ended(state.only) is not None
+    assert b"tasks left" in state.call("report").stdout

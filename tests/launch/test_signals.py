@@ -65,6 +65,7 @@ def test_a_checkpoint_at_sigterm_is_saved_though_there_are_workers(state: State,
     assert (front.returncode, (tmp_path / "checkpoint").exists()) == (0, True), said
 
 
+@pytest.mark.long
 def test_torchrun_gets_sigterm_and_its_workers_get_it_from_torchrun(state: State, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(COUNTS_SIGNALS.replace("while True", "for _ in range(40)"))
@@ -95,6 +96,7 @@ def test_a_signal_sent_to_every_process_arrives_once(state: State, number: signa
     send_signal(state.pid(state.only), signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_sent_to_trainmon_reaches_the_program_alone(state: State, number: signal.Signals) -> None:
     """As `kill`, `docker stop`, Kubernetes and `sbatch --signal=B:USR1@60` send it."""
@@ -137,3 +139,22 @@ def test_ctrl_z_stops_the_training_and_fg_continues_it(state: State, tmp_path: P
     wait_for(lambda: not standing(pid))
     send_signal(pid, signal.SIGKILL)
     assert front.wait(30) == 128 + signal.SIGKILL
+
+
+def test_many_signals_in_a_row_reach_the_program_and_end_nothing(state: State) -> None:
+    counts = """
+import signal, sys, time
+seen = []
+signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+signal.signal(signal.SIGUSR2, lambda *_: (print('saved', len(seen) > 0), sys.exit(4)))
+print('ready', flush=True)
+time.sleep(60)
+"""
+    front = state.start(*python(counts))
+    wait_for(lambda: state.runs() and "ready" in (state.only / "stdout.log").read_text())
+    for _ in range(1000):
+        send_signal(front.pid, signal.SIGUSR1)
+        time.sleep(0.0002)
+    send_signal(front.pid, signal.SIGUSR2)
+    out, said = front.communicate(timeout=60)
+    assert (front.returncode, out) == (4, b"ready\nsaved True\n"), said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -13,7 +14,7 @@ import pytest
 from monitor.sources.console_lines import MAX_LINES, Console, Lines, displayed_text
 from monitor.sources.host import HostSource
 
-from .conftest import python, wait_for
+from .conftest import State, python, wait_for
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,14 @@ def test_a_reading_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pyt
     reading = HostSource(tmp_path).read([os.getpid()], 1.0)
     assert (reading.memory_total, reading.disk_read, reading.cpu) == (None, None, None)
     assert reading.cores and reading.tree_rss
+
+
+@pytest.mark.long
+def test_settings_of_the_environment_are_recorded_without_hooks_too(state: State) -> None:
+    lines = "for i in $(seq 1 40); do echo step $i/40 loss 2.$i; sleep 0.02; done"
+    for threads in ("1", "2"):
+        state.environment |= {"OMP_NUM_THREADS": threads}
+        assert state.run("bash", "-c", lines, options=("--name", f"threads-{threads}")).returncode == 0
+    told = json.loads(state.call("compare", "threads-1", "threads-2", "--json").stdout)
+    (row,) = told["comparisons"]
+    assert {"name": "environment.OMP_NUM_THREADS", "before": "1", "after": "2"} in row["changed"]

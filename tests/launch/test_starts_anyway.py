@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from .conftest import ROOT, State
+from .conftest import ROOT, TRAINMON, State
 
 # What the program sees of the world: signals that Python ignores, and whether trainmon has changed its environment.
 PROGRAM = (
@@ -77,6 +79,44 @@ def test_a_bad_value_in_the_configuration(state: State, name: str, text: str) ->
     assert done.returncode == 3, done.stderr
     assert done.stderr.decode().splitlines()[0].endswith("; the defaults are used")
     assert state.ended(state.only) is not None, "it is recorded"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONWARNDEFAULTENCODING": "1", "PYTHONWARNINGS": "error"},
+        {"PYTHONTRACEMALLOC": "25"},
+        {"PYTHONINSPECT": "1"},
+        {"PYTHONDEVMODE": "1", "PYTHONASYNCIODEBUG": "1"},
+    ],
+)
+def test_variables_for_the_program_s_interpreter_do_nothing_to_trainmon(
+    state: State, variables: dict[str, str]
+) -> None:
+    state.environment |= variables
+    done = state.run("sh", "-c", "env | grep ^PYTHON; exit 3")
+    given = set(done.stdout.decode().split())
+    assert done.returncode == 3 and {f"{name}={value}" for name, value in variables.items()} <= given, done.stderr
+    assert done.stderr.startswith(b"trainmon: sh failed (exit code 3)") and state.ended(state.only) is not None
+
+
+def test_the_dashboard_is_not_driven_by_variables_of_textual() -> None:
+    code = "import monitor.tui, os, textual.constants as c; print(c.DRIVER, c.PRESS, os.environ.get('TEXTUAL'))"
+    given = {**os.environ, "TEXTUAL": "debug", "TEXTUAL_DRIVER": "no.such:Driver", "TEXTUAL_PRESS": "q"}
+    done = subprocess.run([sys.executable, "-c", code], env=given, cwd=ROOT, capture_output=True)
+    assert done.stdout == b"None  None\n", done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="needs a file system of its own")
+def test_a_jail_without_dev_null(state: State) -> None:
+    jail = 'mount -t tmpfs none /dev && exec "$@"'
+    words = [*TRAINMON, "run", "--no-tui", "--", sys.executable, "-c", "import sys; print(sys.stdin.read())"]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", jail, "sh", *words],
+        env=state.environment, cwd=ROOT, input=b"in", capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"in\n"), done.stderr
+    assert state.ended(state.only) is not None
 
 
 def test_no_run_is_removed_while_the_configuration_is_not_understood(state: State) -> None:

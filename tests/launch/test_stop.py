@@ -23,6 +23,7 @@ def stubborn(*numbers: str) -> list[str]:
     return python(f"import signal, time; {ignored}print('ready'); time.sleep(60)")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ignored", "status", "sent"),
     [
@@ -65,9 +66,32 @@ def test_another_process_with_the_same_pid_is_left_alone(tmp_path: Path) -> None
         bystander.wait()
 
 
+def test_a_process_that_is_not_of_the_run_is_left_alone(tmp_path: Path) -> None:
+    """Files of a run may be written by whoever wants another process stopped."""
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        known = {**process_identity.identity_of(bystander.pid), "group": bystander.pid, "launched": True}
+        rundir.write_json(tmp_path / "run.json", known)
+        said: list[str] = []
+        assert not stop_training(tmp_path, said.append, SHORT)
+        assert f"process {bystander.pid}" in said[0] and bystander.poll() is None
+        rundir.write_json(tmp_path / "run.json", process_identity.identity_of(1))
+        assert stop_training(tmp_path, said.append, (0.1, 0.1, 0.1)) is False or "not running" in said[-1]
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_program_without_environment_and_output_is_known_by_its_supervisor(state: State) -> None:
+    front = state.start("sh", "-c", "exec env -i sleep 60 >/dev/null 2>&1")
+    wait_for(lambda: Path(f"/proc/{state.pid(state.only)}/environ").read_bytes() == b"")
+    assert state.call("stop", "last").returncode == 0
+    assert front.wait(20) == 128 + signal.SIGINT
+
+
 def test_a_process_that_leads_no_group_is_signaled_alone(tmp_path: Path) -> None:
     """A training that nobody launched may share its group with the shell it was started from."""
-    training = subprocess.Popen(["sleep", "60"])
+    training = subprocess.Popen(["sleep", "60"], env={**os.environ, rundir.RUN_VARIABLE: str(tmp_path)})
     assert os.getpgid(training.pid) == os.getpgid(0)
     rundir.write_json(
         tmp_path / "run.json", {"pid": training.pid, "start_ticks": process_identity.start_ticks(training.pid)}

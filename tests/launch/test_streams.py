@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from monitor.model.view import View
+from monitor.running import output
 from monitor.runs.follow import Run, load
 from tests.signals import send_group_signal
 
@@ -75,7 +77,11 @@ def test_two_at_once(state: State, scripts: dict[str, str]) -> None:
     assert known["progress"]["restarts"] == 0 and not known["dropped"]["lines"]
     both = {figures(reported(state, f"last#{number}"))[0] for number in (1, 2)}
     assert both == {60, 25}
-    assert line.encode() in state.call("report").stdout
+    assert [(row["name"], row["steps_done"]) for row in known["group"]["members"]] in (
+        [("train", 60), ("tune", 25)],
+        [("tune", 25), ("train", 60)],
+    )
+    assert b"Trainings 2, all done" in state.call("report").stdout
     none = state.call("report", "last#3")
     assert none.returncode == 2 and none.stderr.count(b"\n") == 1 and b"from 1 to 2" in none.stderr
 
@@ -191,3 +197,20 @@ def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(
         send_group_signal(state.pid(state.only), signal.SIGKILL)
         front.wait(30)
     assert load(state.only).report.run.trainings is not None
+
+
+def test_who_takes_a_merge_over_goes_on_where_the_other_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A position that is being written was there before: nobody begins with the first line again."""
+    out = tmp_path / output.STDOUT
+    (tmp_path / output.STDERR).touch()
+    out.write_text("line 1\n")
+    first = output.Merge(tmp_path)
+    assert first.step()
+    with out.open("a") as more:
+        more.write("line 2\n")
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)  # as if it was killed before it had written
+    assert first.step()
+    monkeypatch.undo()
+    assert output.Merge(tmp_path).position(output.STDOUT) == len("line 1\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from monitor.model.report import Outcome
 from monitor.runs import figures_cache
 from monitor.runs.follow import Run, load
@@ -20,6 +22,7 @@ for _ in th.steps(range({steps})):
 """
 
 
+@pytest.mark.long
 def test_the_usual_start_up_of_a_command(state: State, monkeypatch) -> None:
     monkeypatch.setenv("TRAINMON_DIR", str(state.path))
     command = python(TRAINING.format(start=0.5, steps=5))

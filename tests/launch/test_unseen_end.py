@@ -25,8 +25,9 @@ def test_an_exit_code_that_nobody_saw_is_unknown(state: State, train: subprocess
     run = state.only.name
     outcome = json.loads(state.call("report", run, "--json").stdout)["outcome"]
     assert (outcome["state"], outcome["exit_code"], outcome["signal"]) == ("finished", None, None)
-    for words in (("report", run), ("report", run, "--markdown"), ("attach", run, "--once")):
-        (line,) = [row for row in state.call(*words).stdout.decode().splitlines() if "Outcome" in row]
+    for words in (("report", run, "--full"), ("report", run, "--markdown"), ("attach", run, "--once")):
+        rows = state.call(*words).stdout.decode().splitlines()
+        line = next(row for row in rows if "exit code" in row or "finished" in row)
         assert "exit code unknown" in line, words
         assert not any(word in line.lower() for word in (" ok", "success", "code 0", "✔")), words
     assert "finished (code unknown)" in state.call("ls").stdout.decode()

@@ -38,7 +38,7 @@ def test_compare_says_what_made_it_slower_and_fails_for_ci(two_runs: State) -> N
     done = two_runs.call("compare", "before", "after", "--fail-slower", "20")
     assert done.returncode == 1
     text = done.stdout.decode() or done.stderr.decode()
-    assert "slower; forward explains" in text and "config.workers: 4 → 0" in text
+    assert "x slower per token (" in text and "; forward explains" in text and "config.workers: 4 → 0" in text
     assert two_runs.call("compare", "after", "before", "--fail-slower", "20").returncode == 0
     told = json.loads(two_runs.call("compare", "before", "after", "--json").stdout)
     (row,) = told["comparisons"]

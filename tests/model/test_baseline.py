@@ -186,7 +186,7 @@ def test_a_stall_is_told_with_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [stalling(50), stalling(120, 4), stalling(120, generation=20)], ids=["short", "few", "slow"]
+    "told", [stalling(40), stalling(120, 4), stalling(120, generation=20)], ids=["short", "few", "slow"]
 )
 def test_what_is_short_or_little_known_is_no_stall(told: Story) -> None:
     assert judged(told)[0] == []

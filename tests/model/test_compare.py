@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from monitor.model.comparison.compare import Comparison, Side, compare_runs
+from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.summary import make_report
-from monitor.model.view import curve_arguments
 from monitor.reports import comparison
 from trainhooks.protocol.events import Facts
 
@@ -21,7 +22,8 @@ noise = random.Random(11)
 
 def side(told: Story, **identity: Any) -> Side:
     state = folded(told)
-    return Side(make_report(state, around(state, **identity)), curve_arguments(state)["step_seconds"])
+    report = make_report(state, around(state, **identity))
+    return Side(report, loop_time(state, report))
 
 
 def steady(n: int = 200, data: float = 0.01, forward: float = 0.1, warm_up: float = 0.0, **fields: Any) -> Story:
@@ -41,7 +43,7 @@ def test_a_slower_run_says_what_made_it_so() -> None:
     assert told.slower == pytest.approx(2.0, rel=0.03)
     assert told.more_than_noise is True
     assert told.phases[0].name == "data" and told.phases[0].explains == pytest.approx(1.0, abs=0.05)
-    assert "slower; data explains" in comparison.text(told)
+    assert "x slower (" in comparison.text(told) and "; data explains" in comparison.text(told)
 
 
 def test_the_same_run_is_within_the_noise() -> None:
@@ -113,6 +115,16 @@ def test_what_changed_is_named() -> None:
     assert "- config.workers: 4 → 0" in comparison.text(told, markdown=True)
 
 
+def test_foreign_names_are_no_markdown() -> None:
+    evil = "<img src=x>![a](http://e.example/p)`|*"
+    told = compared(*(steady().tell(Facts, facts={"config": {evil: value}}) for value in (evil, "0")))
+    told = replace(told, after=evil, warnings=[evil])
+    written = comparison.text(told, markdown=True)
+    assert written.count("&lt;img") >= 4, written
+    assert "<img" not in written and "![" not in written
+    assert "<img" in comparison.text(told)
+
+
 def test_runs_without_steps_are_not_compared() -> None:
     told = compared(Story().span("load", 3), steady())
     assert told.slower is None and told.more_than_noise is None
@@ -149,3 +161,13 @@ def test_without_device_times_the_pace_is_compared_and_not_how_fast_the_host_que
     assert told.step_seconds[0] == pytest.approx(0.037, rel=0.1)
     assert told.step_seconds[1] == pytest.approx(0.154, rel=0.05)
     assert compared(matmul(timed=False), matmul(timed=False)).more_than_noise is False
+
+
+@pytest.mark.parametrize(("every", "words"), [(0, "all steps skipped before, no step now"), (50, "slower")])
+def test_steps_that_did_nothing_come_before_any_ratio(every: int, words: str) -> None:
+    before = Story().span("load", 3)
+    for at in range(200):
+        works = every and at % every
+        fields = {} if works else {"status": "skipped", "reason": "empty"}
+        before.step_with(fields, forward=(0.1 if works else 0.05) * (1 + 0.05 * noise.random()))
+    assert words in comparison.text(compared(before, steady(forward=0.5))).splitlines()[0]

@@ -50,7 +50,8 @@ FULL: dict[str, dict[str, Any]] = {
               "shapes": [("aten::mm", "2x3 3x4")], "idle": [("launching", "other", 3, 0.1)], "streams": 1},
     "span": {"name": "load", "start": 1.0, "duration": 2.0, "own": 0.0, "step": 3, "thread": "t", "detail": "d"},
     "metrics": {"values": {"a": 1.5, "b": "-inf"}, "step": 4, "role": "r"},
-    "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2},
+    "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2,
+              "frame": "train.py:3 in load", "activity": "fsync"},
     "frames": {"rows": [("other", Place("train.py", 3, "load", "", "fsync", Line("json/encoder.py", 9)), 12)]},
     "note": {"text": "words", "level": "warning", "code": "c"},
     "bye": {"error": "E: x", "dropped": 1},
@@ -101,6 +102,23 @@ def test_every_kind_survives_the_journey(event: Event) -> None:
     bare = type(event)("p", 0, 0.0)
     without = event.kind in ("steps", "trace")  # steps, and none of them
     assert decode(encode(to_dict(bare))) == (None if without else bare)
+
+
+def evil(value: Any) -> Any:
+    """The same with control characters in every text."""
+    if isinstance(value, dict):
+        return {evil(name): evil(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [evil(each) for each in value]
+    return f"{value}\x1b[2J\u2066\x9b31m" if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("event", every_event(), ids=lambda event: event.kind)
+def test_each_text_of_each_kind_is_cleaned(event: Event) -> None:
+    told = to_dict(event)
+    for name, value in told.items():
+        if name not in ("kind", "producer") and any(isinstance(each, str) for each in texts_and_numbers(value)):
+            check(encode({**told, name: evil(value)}))
 
 
 def test_every_kind_is_in_the_table() -> None:

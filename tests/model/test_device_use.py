@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from monitor.diagnosis import diagnose
+from monitor.diagnosis.diagnose import BY_CODE
+from monitor.diagnosis.judge import GAIN_UNKNOWN, judge
 from monitor.diagnosis.rule import Evidence
 from monitor.model.device.device_report import Device
 from monitor.model.device.device_use import MIN_MEASURED, MIN_STEADY_TIMED, bound_text, busy_text, device_use
@@ -248,13 +249,12 @@ def test_the_order_in_which_readings_and_steps_come_changes_nothing() -> None:
 # What keeping the device busy can gain
 
 
-def bounded(told: Story, code: str = "input-bound", lost: float = 0.6, severity: str = "warning") -> Finding | None:
+def bounded(told: Story, code: str = "input-bound", lost: float = 0.6) -> Finding | None:
     state = folded(told)
     about = around(state)
     known = make_report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
-    found = diagnose.limit_costs(evidence, [Finding(code=code, severity=severity, title="a title", lost_fraction=lost)])
-    return found[0] if found else None
+    return judge(BY_CODE[code], Finding(code=code, title="a title", lost_fraction=lost), evidence)
 
 
 def test_a_gain_is_no_more_than_the_idle_time() -> None:
@@ -271,22 +271,14 @@ def test_less_than_the_idle_time_stays_as_it_is() -> None:
 
 
 def test_without_idle_time_there_is_no_finding() -> None:
-    assert bounded(matmul()) is None and bounded(matmul(), severity="critical") is None
+    assert bounded(matmul()) is None
 
 
-@pytest.mark.parametrize(
-    ("sm", "severity", "told"),
-    [
-        (90.0, "critical", "info"),
-        (90.0, "warning", "info"),
-        (75.0, "critical", "warning"),
-        (40.0, "critical", "critical"),
-    ],
-)
-def test_what_can_gain_little_is_no_alarm(sm: float, severity: str, told: str) -> None:
+@pytest.mark.parametrize(("sm", "severity"), [(98.0, None), (92.0, "info"), (75.0, "warning"), (40.0, "critical")])
+def test_what_can_gain_little_is_no_alarm(sm: float, severity: str | None) -> None:
     story = looped(ITEM_EACH_STEP, GPT2, queued=0.5, reading=reading(sm_active=sm))
-    found = bounded(story, lost=0.7, severity=severity)
-    assert found is not None and found.severity == told
+    found = bounded(story, lost=0.7)
+    assert (None if found is None else found.severity) == severity
 
 
 def test_where_the_gain_is_not_known_an_alarm_needs_idle_time_that_is() -> None:
@@ -296,7 +288,7 @@ def test_where_the_gain_is_not_known_an_alarm_needs_idle_time_that_is() -> None:
 
 def test_where_the_idle_time_is_not_known_the_gain_is_not_either() -> None:
     found = bounded(looped(ITEM_EACH_STEP, reading=NO_GPM, timed=False))
-    assert found is not None and found.lost_fraction is None and found.evidence == [diagnose.GAIN_UNKNOWN]
+    assert found is not None and found.lost_fraction is None and found.evidence == [GAIN_UNKNOWN]
 
 
 def test_what_makes_the_computing_faster_is_not_bounded() -> None:

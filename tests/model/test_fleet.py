@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from monitor.model.group import best
 from monitor.model.report import (
     Dropped,
     HostRow,
@@ -19,7 +20,7 @@ from monitor.model.report import (
     Wall,
 )
 from monitor.runs.catalogue import RunEntry
-from monitor.runs.fleet import Row, best, grouped, with_typical_speed
+from monitor.runs.fleet import Row, grouped, with_typical_speed
 
 
 def entry(name: str, state: str = "finished", tags: dict[str, str] | None = None) -> RunEntry:

@@ -248,14 +248,14 @@ def test_what_the_waits_explain_has_no_second_name() -> None:
 
 
 def test_copies_beside_the_computing_are_information() -> None:
-    assert one(moving(12e9, 11e9, sm=95.0), "offload").severity == "info"
+    assert one(moving(12e9, 11e9, sm=85.0), "offload").severity == "info"
     assert one(moving(12e9, 11e9), "offload").severity == "warning"
 
 
 def test_a_batch_in_pageable_memory_is_reported_by_its_size() -> None:
     told = one(batched(150 * MIB, pinned=False), "pageable-copies")
     assert told.severity == "warning" and "150 MiB" in told.evidence[0]
-    assert one(batched(60 * MIB, pinned=False), "pageable-copies").severity == "info"
+    assert one(batched(30 * MIB, pinned=False), "pageable-copies").severity == "info"
 
 
 def test_copies_as_fast_as_the_link_are_not_slow_for_their_memory() -> None:

@@ -73,11 +73,18 @@ def test_neighbors_are_named_and_explain_the_spikes() -> None:
 def test_other_virtual_machines_are_neighbors_too() -> None:
     assert said(beside(spikes(0.9), 0.02, stolen=60.0)) == {"cpu-starved": "warning"}
     assert said(beside(spikes(0.9), 0.02, stolen=15.0))["cpu-starved"] == "info"
-    assert said(beside(spikes(0.9), 0.02, stolen=2.0)) == {"slow-steps": "warning"}
+    assert said(beside(spikes(0.9), 0.02, stolen=2.0)) == {"slow-steps": "info"}
 
 
 def test_spikes_of_ten_times_a_step_in_one_phase_are_not_the_neighbors() -> None:
-    assert said(beside(spikes(4.0), 0.6)) == {"cpu-starved": "warning", "slow-steps": "warning"}
+    assert said(beside(spikes(4.0), 0.6)) == {"cpu-starved": "warning", "slow-steps": "critical"}
+
+
+def test_a_phase_that_is_all_of_a_step_grows_with_the_neighbors_too() -> None:
+    told = Story()
+    for i in range(150):
+        told.step(forward=4.0 if i % 30 == 29 else 0.1, optimizer=0.001)
+    assert said(beside(told, 0.6)).get("slow-steps", "info") == "info"
 
 
 def test_spikes_beside_neighbors_are_information() -> None:
@@ -86,7 +93,7 @@ def test_spikes_beside_neighbors_are_information() -> None:
         for _ in range(300):
             beside(told.step(forward=0.1, backward=0.2), 0.01, 1)
         for i in range(40):
-            beside(told.step(forward=0.1, backward=0.9 if i % 2 else 0.2), waiting, 1)
+            beside(told.step(forward=0.1, backward=1.9 if i % 2 else 0.2), waiting, 1)
         return said(told)
 
     assert spiking(0.5) == {"slow-steps": "info"}
@@ -114,7 +121,7 @@ def test_a_lesser_wait_for_data_beside_neighbors_is_no_alarm_and_a_great_one_is(
         return said(beside(told, neighbors))["input-bound"]
 
     assert (waiting(0.08), waiting(0.08, 0.3)) == ("warning", "info")
-    assert (waiting(0.3), waiting(0.3, 0.3)) == ("critical", "critical")
+    assert (waiting(0.3), waiting(0.3, 0.3)) == ("critical", "warning")
 
 
 def test_a_program_that_hardly_runs_loses_nothing_by_waiting() -> None:
@@ -150,12 +157,12 @@ def test_a_drift_of_a_program_that_hardly_runs_is_its_own() -> None:
     for i in range(240):
         told.step(forward=0.1, backward=0.1 + i / 600)
         told.tell(Host, cores=2, cpu=60.0, tree_cpu=2.0, tree_waiting=0.6 * i / 240)
-    assert said(told)["slow-drift"] == "warning"
+    assert said(told)["slow-drift"] == "critical"
 
 
 def test_a_drift_beside_constant_neighbors_is_information() -> None:
     assert said(growing((0.5, 0.5)))["slow-drift"] == "info"
-    assert said(growing((0.0, 0.0)))["slow-drift"] == "warning"
+    assert said(growing((0.0, 0.0)))["slow-drift"] == "critical"
 
 
 def test_a_short_drift_beside_neighbors_is_not_reported() -> None:
@@ -186,6 +193,25 @@ def test_a_running_program_without_new_steps_is_stalled() -> None:
     told = steady(Story(), 60).wait(90).pulse()
     assert said(told, alive=True) == {"stalled": "critical"}
     assert "stalled" not in said(steady(Story(), 60, between=1.0).wait(90).pulse(), alive=True), "pauses are its habit"
+
+
+def rolling(percent: float) -> Story:
+    """A loop with rollouts in its steps, of which the last one does not end; the process uses so much of a core."""
+    told = Story()
+    for _ in range(40):
+        told.step_with({"metrics": {"env_steps": 20.0}}, rollout=0.1, learn=0.05)
+    for second in range(1, 101):
+        told.wait(1.0).tell(Host, tree_cpu=percent, cpu=50.0, cores=2)
+        told.pulse(step=41, step_open=float(second), phase="rollout", phase_open=float(second))
+    return told
+
+
+def test_a_rollout_that_goes_on_is_long_and_not_stalled() -> None:
+    assert said(rolling(80.0), alive=True)["stalled"] == "warning"
+    assert said(rolling(0.5), alive=True)["stalled"] == "critical", "its environment does not answer"
+    for percent, codes in ((80.0, {}), (0.5, {"stalled": "critical"})):
+        found = stopped(rolling(percent), 0.0, step=41, step_open=100.0, phase="rollout", phase_open=100.0)
+        assert {code: grave for code, grave in found.items() if code == "stalled"} == codes
 
 
 def generated(calls: int) -> Story:

@@ -10,9 +10,10 @@ import pytest
 from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
 from monitor.model.comparison.compare import Side
+from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.report import Finding
 from monitor.model.summary import make_report, open_work
-from trainhooks.protocol.events import Facts, Frames
+from trainhooks.protocol.events import Facts, Frames, Metrics
 
 from .conftest import Story, around, folded, judged, judged_state
 from .test_hardware_rules import disk
@@ -68,7 +69,7 @@ def after(before: Story | None, told: Story) -> Scene:
         if before is not None:
             old = folded(before)
             known = make_report(old, around(old, id="before", started=1000.0, command=["python", "t.py"]))
-            earlier = Side(known, old.main.step_seconds.curve())
+            earlier = Side(known, loop_time(old, known))
         about = around(state, id="after", started=9000.0, command=["python", "t.py"])
         now = make_report(state, about)
         return diagnose(Evidence(state, now, open_work(state, about, now.outcome), earlier))
@@ -99,7 +100,25 @@ AT_A_LOSS = ("between steps", "train.py:9 (math.log) in <module>", 50)
 AT_AN_EVALUATION = ("between steps", "train.py:31 (model) in evaluate", 50)
 AT_ANYTHING = ("between steps", "train.py:40 (simulate) in environment", 60)
 
+AT_A_SAMPLE = ("between steps", "diffusion.py:80 (model) in sample", 50)
+IN_THE_LOOP = ("between steps", "train.py:41 (net.generate) in main", 50)
+AT_A_STEP = ("backward", "train.py:36 (loss.backward) in main", 20)
+
+
+def working_between(
+    looks: list[tuple[str, str, int]], gap: float = 0.0, each: int = 5, activity: str = "", **burst: float
+) -> Story:
+    """A loop that does something more every so many steps: with a loader between steps, else in the next step."""
+    told = Story()
+    for number in range(1, 61):
+        done = number % each == 0
+        told.step(**{"forward": jitter(0.01), "backward": jitter(0.02), **(burst if done else {})})
+        told.wait(gap if done else 0.0)
+    return told.tell(Frames, rows=looks, activities=[activity] * len(looks))
+
+
 SICK: dict[str, Scene] = {
+    "work-between-steps": ended(working_between([AT_A_SAMPLE, (*AT_A_PRINT[:2], 20)], gap=1.0)),
     "nothing-reports": launched(130),
     "stalled": stopped(steady(Story(), 60), 40),
     "slow-steps": ended(spikes()),
@@ -155,8 +174,16 @@ INNOCENT: dict[str, list[Scene]] = {
         ended(standing([("between steps", "train.py:7 (torch.load) in restore", 50)], other=0.5)),
         ended(standing([("between steps", "train.py:7 (game.save) in play", 50)], other=0.5)),
     ],
+    "work-between-steps": [
+        ended(working_between([AT_A_SAMPLE], gap=0.02)),  # it is little
+        ended(working_between([(*AT_A_SAMPLE[:2], 11)], gap=1.0)),  # few looks
+        ended(working_between([("between steps", f"game.py:9 in part_{n}", 20) for n in range(3)], gap=1.0)),
+        ended(working_between([AT_A_SAMPLE], gap=60.0, each=60)),  # once
+        ended(standing([AT_A_SAMPLE], other=0.1)),  # each step has it: it may be the model, called as a function
+        ended(working_between([("between steps", "train.py:9 (time.sleep) in pause", 50)], gap=1.0, activity="sleep")),
+    ],
     "eval-heavy": [
-        ended(standing([AT_AN_EVALUATION], other=0.1)),
+        ended(standing([AT_AN_EVALUATION], other=0.03)),
         ended(standing([("between steps", "train.py:7 in evaluate_position", 50)], other=0.5)),
     ],
     "unaccounted-time": [
@@ -190,6 +217,28 @@ def test_what_was_only_seen_names_its_lines_and_says_about() -> None:
     (found,) = SICK["logging-overhead"]()
     assert found.code == "logging-overhead" and "about 5" in found.title
     assert any(line.startswith("train.py:12 (print) in <module>: about") for line in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        (working_between([AT_A_SAMPLE], gap=1.0), "sample()"),
+        (working_between([AT_A_SAMPLE], other=1.0), "sample()"),
+        (working_between([IN_THE_LOOP, AT_A_STEP], gap=1.0), "train.py:41 (net.generate) in main"),
+        (working_between([AT_A_SAMPLE], other=1.0, each=1), None),
+    ],
+    ids=["between steps", "in the next step", "in the loop's function", "in each step"],
+)
+def test_work_between_steps_has_a_name(told: Story, name: str | None) -> None:
+    titles = [finding.title for finding in ended(told)() if finding.code == "work-between-steps"]
+    assert [title.endswith(f" in {name}") for title in titles] == ([True] if name else [])
+
+
+def test_what_a_policy_learns_from_is_no_work_between_steps() -> None:
+    told = working_between([AT_A_SAMPLE], gap=1.0)
+    for number in range(60):
+        told.tell(Metrics, step=number + 1, values={"reward": number / 60})
+    assert "work-between-steps" not in [finding.code for finding in ended(told)()]
 
 
 def test_printing_before_the_model_is_called_is_not_the_model_s_forward() -> None:

@@ -13,7 +13,7 @@ from monitor.model.report import Finding
 from monitor.sources.decode import place_of
 from trainhooks.auto.rl import decoding
 from trainhooks.protocol.events import Facts, Frames, Host, Metrics
-from trainhooks.protocol.vocabulary import DECODE_STEPS, TAIL_STEPS
+from trainhooks.protocol.vocabulary import DECODE_STEPS, OWN_LOOP, TAIL_STEPS
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import jitter
@@ -127,10 +127,10 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: scoring(0.6, ("rl.py:71 (future.result) in score", "lock", 40), (*PARSING[:2], 3)),
         lambda: scoring(0.6, ("rl.py:72 (process.wait) in score", "subprocess", 40)),  # of those started before
         lambda: scoring(0.6, ("rl.py:73 (time.sleep) in wait_for_all", "sleep", 40)),
-        lambda: scoring(0.1, PROCESS),
+        lambda: scoring(0.02, PROCESS),
         lambda: scoring(0.6, (*PROCESS[:2], 6)),  # too few looks
     ],
-    "weight-sync-heavy": [lambda: syncing(0.1), lambda: syncing(0.4, every=4)],
+    "weight-sync-heavy": [lambda: syncing(0.02), lambda: syncing(0.1, every=4)],
     "time-limit": [
         lambda: limited(0),
         lambda: limited(15, limit=9.0),  # no number that a person chooses
@@ -214,10 +214,29 @@ def test_subprocesses_one_after_the_other_need_no_rollout_to_be_rewards() -> Non
     assert "sequential-rewards" not in found(waiting("reward", REQUEST))  # it may be what generates
 
 
+def test_what_scores_each_step_beside_its_environment_is_found_in_the_rollout() -> None:
+    def acting(line: tuple[str, str, int], **seconds: float) -> Story:
+        return stepping(**seconds).tell(Frames, rows=[("rollout", line[0], line[2])], activities=[line[1]], begin=100.0)
+
+    told = found(acting(PROCESS, env=0.1, acting=0.6))["sequential-rewards"]
+    assert told.culprit == "rollout" and told.lost_fraction == pytest.approx(0.7 / 1.1, rel=0.05)
+    for story in (
+        acting(PROCESS, env=0.6, acting=0.1),  # the environment's own
+        acting(PARSING, env=0.1, acting=0.6),
+        acting(REQUEST, env=0.1, acting=0.6),  # it may be what chooses the actions
+        acting(("game.py:9 (time.sleep) in play", "sleep", 40), env=0.1, acting=0.6),
+    ):
+        assert "sequential-rewards" not in found(story)
+
+
 def test_a_missing_cache_promises_no_number() -> None:
     told = found(uncached())["no-kv-cache"]
     assert told.lost_fraction is None
     assert "gain unknown" in told.evidence[1] and "an argument of generate()" in told.evidence[0]
+    logs = {"generate_calls": 1, "uncached_calls": 1, "completions": 8, "new_tokens": 512}
+    own = found(answering(logs=logs, generate={"set_by": OWN_LOOP}))["no-kv-cache"]
+    assert (told.severity, own.severity) == ("warning", "info")
+    assert OWN_LOOP in own.evidence[0] and "use_cache" not in own.advice
 
 
 @pytest.mark.parametrize(("look", "phase"), [(PROCESS, "reward"), (REQUEST, "reward"), (PROCESS, "execution")])
@@ -284,3 +303,26 @@ def test_the_tail_begins_where_under_a_quarter_decode(lengths: list[int], steps:
     if steps is not None and len(lengths) >= decoding.MIN_SEQUENCES:
         at_work = [sum(length > step for length in lengths) for step in range(max(lengths))]
         assert sum(count < len(lengths) / 4 for count in at_work) == steps[1]
+
+
+@pytest.mark.parametrize(
+    ("cores", "held_up", "waits"), [(0.05, 0.0, True), (0.05, 0.8, True), (0.9, 0.0, False), (0.2, 0.8, False)]
+)
+def test_environments_that_wait_are_not_bounded_by_cores(cores: float, held_up: float, waits: bool) -> None:
+    """A simulator in another process, a browser; not one that computes, be it between others that hold the cores."""
+    told = stepping(env=2.0, acting=0.02, learning=0.02, each=0.0125, cpus=2, count=16)
+    for _ in range(STEPS):
+        told.tell(Host, cores=2, cpu=50.0, tree_cpu=cores * 100, tree_waiting=held_up)
+    finding = found(told)["env-bound"]
+    if waits:
+        assert finding.gain is not None and finding.gain.likely is not None
+        assert 7.0 < finding.gain.likely < finding.gain.most < 16.0
+    else:
+        assert finding.gain is not None and finding.gain.most == pytest.approx(1.97, rel=0.05)
+
+
+def test_how_many_environments_could_wait_at_once_is_the_program_s() -> None:
+    told = stepping(env=2.0, acting=0.02, learning=0.02, each=0.01)
+    for _ in range(STEPS):
+        told.tell(Host, cores=8, cpu=5.0, tree_cpu=3.0)
+    assert found(told)["env-bound"].gain is None

@@ -52,6 +52,19 @@ def padded(share: float, n: int = 60) -> Story:
     return told
 
 
+@pytest.mark.parametrize(("fixed", "gain"), [(0.0, 2.5), (0.27, 1.05), (None, 2.5)])
+def test_padding_gains_what_longer_batches_cost(fixed: float | None, gain: float) -> None:
+    """Of a step of 0.3 s a part is the same however long its batch is; None: all batches are alike."""
+    told = Story()
+    for step in range(120):
+        positions = 1000 if fixed is None else 700 + 50 * (step * 7 % 13)
+        seconds = 0.3 if fixed is None else fixed + (0.3 - fixed) * positions / 1000
+        amounts = {"tokens": int(0.4 * positions), "padded_tokens": positions, "samples": 8}
+        told.step_with(amounts, forward=seconds / 3, backward=2 * seconds / 3)
+    (found,) = [each for each in judged(told)[0] if each.code == "padding-waste"]
+    assert found.gain is not None and found.gain.likely == pytest.approx(gain, rel=0.05)
+
+
 def generating(calls: float, batch: float, seconds: float = 2.0, n: int = 40) -> Story:
     told = Story()
     for _ in range(n):
@@ -144,7 +157,7 @@ NOT_IN_ZOO = {
 }
 INNOCENT = {
     "input-bound": [
-        lambda: data_wait(0.08),
+        lambda: data_wait(0.02),
         lambda: Story().step(data=30, forward=1).step(data=0.01, forward=1).step(data=0.01, forward=1),  # start-up
         lambda: data_wait(0.4, n=5),  # too few to judge
     ],
@@ -154,14 +167,14 @@ INNOCENT = {
         lambda: healthy(5, other=0.5),
     ],
     "padding-waste": [lambda: padded(0.2), lambda: padded(0.6, n=10), lambda: healthy()],
-    "sequential-generation": [lambda: generating(11, 8), lambda: generating(1, 1), lambda: generating(11, 1, 0.2)],
+    "sequential-generation": [lambda: generating(11, 8), lambda: generating(1, 1), lambda: generating(11, 1, 0.03)],
     "checkpoint-stall": [
         lambda: healthy(40).span("checkpoint", 0.5),
         lambda: healthy(5).span("checkpoint", 6),
         lambda: healthy(40).span("eval", 2),
     ],
     "eval-heavy": [
-        lambda: healthy(40).span("eval", 3),
+        lambda: healthy(40).span("eval", 1),
         lambda: healthy(5).span("eval", 9),
         lambda: healthy(40, eval=0.01),
     ],
@@ -177,12 +190,12 @@ INNOCENT = {
         lambda: logged(60, loss_scale=lambda i: "inf"),
     ],
     "reward-flat": [
-        lambda: logged(20, reward=lambda i: 0.0),
+        lambda: logged(15, reward=lambda i: 0.0),
         lambda: logged(60, reward=lambda i: 0.0 if i < 55 else 0.2),
         lambda: logged(60, reward_std=lambda i: 0.0),
     ],
     "loss-flat": [
-        lambda: logged(20, loss=lambda i: 2.3),
+        lambda: logged(15, loss=lambda i: 2.3),
         lambda: logged(60, loss=lambda i: 0.0, reward=lambda i: i / 60, grad_norm=lambda i: 0.1),  # GRPO, rounded
         lambda: logged(60, loss=lambda i: 2.3 + 0.001 * noise.random()),
     ],
@@ -361,7 +374,24 @@ def test_a_full_swap_that_comes_and_goes_is_swapping() -> None:
 def test_waits_in_bursts_are_named() -> None:
     found, _ = judged(epoch_stalls(), alive=False)
     assert found[0].code == "input-bound" and "in bursts" in found[0].title
-    assert "persistent_workers" in found[0].advice
+    assert "persistent_workers" not in found[0].advice, "there are no workers"
+    with_workers = epoch_stalls().tell(Facts, facts={"dataloader": {"num_workers": 4}})
+    assert "persistent_workers" in judged(with_workers, alive=False)[0][0].advice
+
+
+@pytest.mark.parametrize(
+    ("reasons", "is_number"),
+    [
+        (["1/0: n == 2  # for _ in range(n): train.py:10 in g", "1/1: L['self'].step == 5"], True),
+        (["0/0: tensor 'x' size mismatch at index 1. expected 32, actual 30"], False),
+        (["1/0: n == 2", "0/0: 2 <= L['x'].size()[0]"], False),
+        ([], False),
+    ],
+)
+def test_a_number_that_recompiles_is_no_dimension(reasons: list[str], is_number: bool) -> None:
+    told = facts(healthy(), compile={"recompiles": 9, "seconds": 40.0, "reasons": reasons})
+    advice = next(finding.advice for finding in judged(told)[0] if finding.code == "recompiling")
+    assert ("as a tensor" in advice, "mark_dynamic" in advice) == (is_number, not is_number)
 
 
 def test_a_cause_is_reported_once() -> None:
@@ -386,7 +416,18 @@ def test_time_between_the_steps_is_no_smaller_for_a_long_start() -> None:
 def test_the_advice_names_the_setting_and_its_value() -> None:
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 0}, cpus=8)
     (found, *_), _ = judged(told, alive=False)
-    assert "dataloader_num_workers=0 → 2" in found.advice
+    assert "Set dataloader_num_workers=0 → 2" in found.advice
+    told = facts(data_wait(0.4), loader={"dataloader_num_workers": 0}, cpus=8)
+    (found, *_), _ = judged(told, alive=False)
+    assert "Set num_workers=0 → 2" in found.advice, "a loader of the program's own"
+    told = facts(data_wait(0.8), loader={"dataloader_num_workers": 0}, cpus=16)
+    (found, *_), _ = judged(told, alive=False)
+    assert "num_workers=0 → 4" in found.advice or "num_workers=0 → 5" in found.advice, "four times the rest of a step"
+    told = facts(data_wait(0.5), loader={"dataloader_num_workers": 2}, cpus=16)
+    (found, *_), _ = judged(told, alive=False)
+    assert "num_workers=2 → 4" in found.advice or "num_workers=2 → 5" in found.advice, (
+        "the two make half of what is used"
+    )
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 2}, cpus=2)
     (found, *_), _ = judged(told, alive=False)
     assert "more workers will not help" in found.advice
@@ -408,3 +449,54 @@ def test_the_verdict_shows_kinds_of_step_and_the_next_phases() -> None:
     assert line.code == "none"
     assert line.evidence == ["typical steps: 2.90 s (generator, stage 1), 4.00 s (discriminator)", "then training 28%"]
     assert not any("typical" in each for each in judged(healthy())[1].evidence), "of one kind the whole run tells more"
+
+
+# A run that learns nothing
+
+
+def without_variance() -> Story:
+    """Answers that all earn nothing, on a machine whose cores others hold for most of the time."""
+    told = Story()
+    for _at in range(40):
+        told.span("generation", 0.3)
+        told.step_with(
+            {"metrics": {"reward": 0.0, "loss": -0.0, "completions": 8}}, data=2.0, forward=0.1, backward=0.2
+        )
+    return told
+
+
+def test_learning_nothing_comes_before_all_that_costs_time() -> None:
+    found, first = judged(without_variance(), alive=False)
+    assert (first.code, first.severity) == ("reward-flat", "critical")
+    assert "input-bound" in [finding.code for finding in found]
+
+
+@pytest.mark.parametrize("loss", [lambda at: 0.02 * (1 + at % 3), lambda at: 0.0 if at else 0.1])
+def test_a_constant_mean_that_still_teaches_is_no_more_than_a_warning(loss: Callable[[int], float]) -> None:
+    """As of rewards that are standardized before they are logged."""
+    story = logged(40, reward=lambda at: 0.0, loss=loss)
+    (found,) = [finding for finding in judged(story, alive=False)[0] if finding.code == "reward-flat"]
+    assert found.severity == "warning"
+
+
+def test_an_environment_that_has_not_paid_yet_gives_no_signal() -> None:
+    """MountainCar and FrozenLake are healthy with it for long."""
+    story = logged(40, episode_return=lambda at: -200.0, env_steps=lambda at: 200, loss=lambda at: 0.0)
+    (found,) = [finding for finding in judged(story, alive=False)[0] if finding.code == "reward-flat"]
+    assert found.severity == "warning"
+    assert found.title.startswith("No signal yet")
+
+
+def test_the_best_so_far_may_be_constant() -> None:
+    story = logged(40, best_reward=lambda at: 0.0, reward=lambda at: at / 40)
+    assert "reward-flat" not in {finding.code for finding in judged(story, alive=False)[0]}
+
+
+def test_where_every_step_is_skipped_nothing_is_learned() -> None:
+    story = Story()
+    for _ in range(40):
+        story.step_with({"status": "skipped", "reason": "empty"}, data=2.0, forward=0.1)
+    assert next((finding.code, finding.severity) for finding in judged(story, alive=False)[0]) == (
+        "steps-skipped",
+        "critical",
+    )

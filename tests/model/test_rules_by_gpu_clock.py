@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from monitor.diagnosis import diagnose
+from monitor.diagnosis.judge import GAIN_UNKNOWN
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.regression import regressed
 from monitor.model.comparison.compare import Side
+from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.report import Finding
 from monitor.model.summary import make_report, open_work
-from monitor.model.view import curve_arguments
 from trainhooks.protocol.events import Facts, Host
 
 from .conftest import Story, around, folded, judged
@@ -89,7 +89,7 @@ def test_an_idle_gpu_has_a_gain_only_where_it_is_known() -> None:
     host = {"forward": 0.02, "backward": 0.03, "reward": 0.15}
     found = told_of(looped(host, timed=False, reading=idle), "gpu-starved")
     assert found is not None and found.severity == "warning" and found.lost_fraction is None
-    assert found.evidence[-1] == diagnose.GAIN_UNKNOWN
+    assert found.evidence[-1] == GAIN_UNKNOWN
     known = told_of(looped(host, timed=False, reading={**idle, "sm_active": 12.0}), "gpu-starved")
     assert known is not None and known.lost_fraction is not None
     assert told_of(looped(host, queued=0.95, reading=idle), "gpu-starved") is None, "its queue was full"
@@ -143,7 +143,7 @@ def regression_of(before: Story, after: Story) -> Finding | None:
     states = [folded(each) for each in (before, after)]
     abouts = [around(state, id=name, command=["t.py"]) for state, name in zip(states, ("one", "two"), strict=True)]
     one, two = (make_report(state, about) for state, about in zip(states, abouts, strict=True))
-    first = Side(one, curve_arguments(states[0])["step_seconds"])
+    first = Side(one, loop_time(states[0], one))
     return regressed(Evidence(states[1], two, open_work(states[1], abouts[1], two.outcome), first))
 
 

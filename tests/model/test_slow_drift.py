@@ -34,7 +34,7 @@ def drift(told: Story) -> Finding | None:
 
 def test_a_drift_shows_within_some_dozen_steps() -> None:
     found = drift(run(lambda at: 0.02 + 0.002 * at, 60))
-    assert found is not None and found.severity == "warning" and found.culprit == "other"
+    assert found is not None and found.severity == "critical" and found.culprit == "other"
 
 
 def test_the_line_that_grew_is_named() -> None:
@@ -86,7 +86,7 @@ def test_what_is_over_after_the_warm_up_or_comes_in_waves_is_no_drift() -> None:
     ("seconds", "severity"),
     [
         (lambda at: 0.03 if at < 120 else 0.06, "info"),  # layers that train from then on
-        (lambda at: 0.03 + 0.0002 * at, "warning"),
+        (lambda at: 0.03 + 0.0002 * at, "critical"),
     ],
 )
 def test_a_single_rise_of_what_is_computed_may_be_other_work(seconds: Callable[[int], float], severity: str) -> None:
@@ -100,7 +100,7 @@ def test_a_single_rise_of_what_is_computed_may_be_other_work(seconds: Callable[[
 
 def test_a_single_rise_in_no_phase_is_a_drift() -> None:
     found = drift(run(lambda at: 0.03 if at < 120 else 0.09, 240))
-    assert found is not None and found.severity == "warning"
+    assert found is not None and found.severity == "critical"
 
 
 @pytest.mark.parametrize(("count", "severity"), [(100, "info"), (1200, "warning")])

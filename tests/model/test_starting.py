@@ -78,6 +78,16 @@ def test_what_is_no_known_wait_is_the_program_s_own_line() -> None:
     assert text(look("sleep")) == "at sleep" and text(look("")) == "running its own code"
 
 
+def test_ranks_that_are_elsewhere_are_told_with_their_lines() -> None:
+    first = replace(look("", rank=0), place="train.py:40 (.backward)")
+    others = replace(look("lock", rank=1), place="data.py:7 (.wait)")
+    told = judged(silent(), True, first, others)[0]
+    assert told is not None and {"rank 0: running its own code at train.py:40 (.backward)"} <= set(told.evidence)
+    assert "rank 1: waiting for a lock at data.py:7 (.wait)" in told.evidence
+    together = judged(silent(), True, first, replace(first, rank=1, pid=8))[0]
+    assert together is not None and not any(line.startswith("rank") for line in together.evidence)
+
+
 def test_without_a_word_from_the_program_there_is_what_is_seen_from_outside() -> None:
     reading = Host("r", 0, 150.0, tree_processes=1, tree_cpu=98.0, tree_read=3.0 * 2**20, tree_files=41)
     found = start_wait((), (), reading, 150.0)
@@ -116,14 +126,15 @@ def test_a_run_that_waits_says_what_for_and_not_that_it_is_out_of_reach() -> Non
     assert any("train.py:9" in line for line in finding.evidence)
 
 
-def test_it_is_said_before_there_is_a_finding() -> None:
+def test_it_is_said_from_the_first_seconds() -> None:
     early = Story("r", source="recorder").wait(5.0).pulse()
     state = folded(early)
     about = RunContext({"started_monotonic": 100.0, "launched": True}, 112.0, True, looks=(look(RANKS),))
     report = make_report(state, about)
     evidence = Evidence(state, report, open_work(state, about, report.outcome))
-    assert not diagnose(evidence)
-    assert "waiting for other ranks" in verdict([], evidence).title
+    (finding,) = diagnose(evidence)
+    assert finding.severity == "info" and "waiting for other ranks" in finding.title
+    assert "waiting for other ranks" in verdict([finding], evidence).title
 
 
 def test_a_run_that_never_came_to_a_step_says_what_it_last_waited_for() -> None:

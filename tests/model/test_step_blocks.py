@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monitor.model.fold import fold
@@ -33,6 +33,8 @@ ORDERS: list[dict[str, float]] = [
     {"data": 0.1, "forward": 1.0, "backward": 2.0, "checkpoint": 3.0},
     {"backward": 1.0, "data": 0.2},
     {"other": 2.0},
+    {"rollout": 3.0, "forward": 1.0},
+    {"reward": 1.0, "other": 0.5},
 ]
 FIELDS: list[dict[str, Any]] = [
     {"tokens": 100, "samples": 4, "metrics": {"loss": 0.5, "n": 3}},
@@ -181,6 +183,7 @@ def test_blocks_make_the_state_of_single_steps(kinds: list[int], cuts: list[int]
 
 @settings(max_examples=40, deadline=None)
 @given(KINDS, CUTS, st.integers(0, 1000))
+@example([4, 4, 20, 4, 5, 5, 5, 5, 5, 5, 5], [], 1)  # a phase that begins late
 def test_a_journal_of_blocks_is_the_journal_of_its_steps(kinds: list[int], cuts: list[int], seed: int) -> None:
     lines = told(kinds, seed)
     is_same = same(read(in_blocks(lines), cuts), read_singly(lines))

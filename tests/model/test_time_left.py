@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from monitor.model.state import RunState
 from monitor.model.steps.time_left import stops, time_left
 from monitor.model.summary import make_report
 from monitor.model.wall_time import RunContext
+from monitor.runs.follow import build_view
 from monitor.sources.recording import Recording
 from trainhooks.protocol.events import Facts
 
-from .conftest import ROOT, Story, folded, report_of
+from .conftest import ROOT, Story, around, folded, report_of
 from .test_pace import pace_of
 
 
@@ -71,10 +73,63 @@ def test_it_runs_down_within_a_step_and_no_further() -> None:
     assert lefts == pytest.approx([300, 299.5, 299, 299])
 
 
+@pytest.mark.parametrize(("open_for", "is_known"), [(3.0, True), (300.0, False)])
+def test_it_is_unknown_while_the_run_stands_still(open_for: float, is_known: bool) -> None:
+    story = evaluated(100, 1000, 0.0)
+    first = build_view(folded(story), around(folded(story), alive=True))
+    assert first.report.progress.eta_seconds is not None
+    story.wait(open_for).pulse(step=101, step_open=open_for)
+    state = folded(story)
+    hung = build_view(state, around(state, alive=True, now=story.now))
+    again = build_view(state, around(state, alive=True, now=story.now + 1), last=hung)
+    assert [(view.report.progress.eta_seconds is not None) for view in (hung, again)] == [is_known] * 2
+
+
 RECORDINGS = ROOT / "demo" / "recordings"
 # From where on no speed comes that was not known yet: the throttling ends at 0.64, the other kind of step begins at
 # 0.4; sft-cpu becomes ten times as fast for its last tenth, which nobody could know.
 SETTLED = [("throttle-SIMULATED-gpu", 0.1, (0.7, 0.8, 0.9)), ("rl-code-cpu", 0.3, (0.5, 0.6, 0.7, 0.8, 0.9))]
+
+
+def moments_of(path: Path) -> list[tuple[float, Progress]]:
+    """What was said at nineteen moments of a recorded run whose total is known, and how long it took from there."""
+    recording = Recording(sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])
+    events = list(recording.events(0, len(recording)))
+    recording.close()
+    whole, early, said, at = RunState(), RunState(), [], 0
+    for event in events:
+        fold(whole, event)
+    first, last = whole.main.wall.first_step, whole.main.wall.last_step
+    total = whole.main.steps_ok + sum(whole.main.skipped.values())
+    if first is None or last is None or total < MIN_TOTAL or last - first < MIN_LASTED:
+        return []
+    for twentieth in range(1, 20):
+        now = first + twentieth / 20 * (last - first)
+        while at < len(events) and events[at].t <= now:
+            fold(early, events[at])
+            at += 1
+        early.main.total_steps = total
+        said.append((last - now, make_report(early, RunContext({}, now, alive=True)).progress))
+    return said
+
+
+MIN_TOTAL, MIN_LASTED = 12, 3.0  # shorter runs have one part
+
+
+@pytest.mark.long
+def test_the_range_holds_the_end_eight_times_in_ten(tmp_path: Path) -> None:
+    """Over all recordings: those of every GPU run, and those that are shipped."""
+    for archive in (ROOT / "tests" / "gpu_check" / "recorded").iterdir():
+        with tarfile.open(archive) as packed:
+            packed.extractall(tmp_path, filter="data")
+    runs = [*tmp_path.glob("*/runs/*"), *RECORDINGS.glob("*.jsonl")]
+    told = [each for run in runs for each in moments_of(run) if each[1].eta_seconds is not None]
+    inside = [
+        said.eta_low is not None and said.eta_high is not None and said.eta_low <= 1.005 * real <= 1.01 * said.eta_high
+        for real, said in told
+    ]
+    assert len(inside) > 1000
+    assert 0.7 <= sum(inside) / len(inside) <= 0.9
 
 
 def foretold(path: Path, share: float) -> tuple[Progress, float]:

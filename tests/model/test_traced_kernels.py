@@ -100,17 +100,17 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
     ],
     "slow-attention": [
         lambda: long_attention(0.8, flops=20e12),
-        lambda: long_attention(0.1),
+        lambda: long_attention(0.03),
     ],
     "fp32-matmul": [
-        lambda: traced((SGEMM, "backward", 0.05)),
+        lambda: traced((SGEMM, "backward", 0.03)),
         lambda: traced(("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", "backward", 0.66)),
     ],
     "double-precision": [lambda: traced((DOUBLE, "forward", 0.05)), lambda: traced((MULTIPLY, "forward", 0.3))],
     "graph-recapture": [lambda: captured(4), lambda: captured(16), hf_trainer],
     "gil-contention": [
         lambda: held(share=None),
-        lambda: traced(busy=0.9).tell(Facts, facts={"busy_thread": {"name": "w", "share": 0.9, "late": 0.005}}),
+        lambda: traced(busy=0.95).tell(Facts, facts={"busy_thread": {"name": "w", "share": 0.9, "late": 0.005}}),
     ],
 }
 

@@ -126,7 +126,7 @@ INNOCENT: dict[str, list[Told]] = {
         found(eval_gradients={"calls": 4, "times": 2}),
     ],
     "graph-retained": [found(retained={"steps": 3}), found(retained="8")],
-    "dense-embedding": [embedding(touched=0.6), embedding(optimizer=0.02), embedding(elements=3_000_000)],
+    "dense-embedding": [embedding(touched=0.6), embedding(optimizer=0.007), embedding(elements=3_000_000)],
     "unused-gradients": [
         unused(trained=0),
         unused(cut=4_000, needless=1),  # little work
@@ -223,3 +223,14 @@ def test_few_collections_are_information_and_calls_of_one_are_told_by_their_line
     (finding,) = [each for each in judged(story, alive=False)[0] if each.severity != "info"]
     assert finding.code == "garbage-collection" and "train.py:12" in finding.evidence[1]
     assert "Remove gc.collect()" in finding.advice and finding.lost_fraction == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_learning_rate_of_zero_is_critical_where_it_is_all_there_is() -> None:
+    def told(**rate: Any) -> Finding:
+        table = {"steps": 30, "highest": 0.0, "since": 0.0, "until": 8.0, **rate}
+        return next(each for each in judged(found(zero_rate=table)())[0] if each.code == "learning-rate-zero")
+
+    assert told().severity == "critical"
+    assert told(steps=9).severity == "warning"  # so far: a warm-up may begin at 0
+    assert told(of=2).severity == "warning"
+    assert "one of 2" in told(of=2).title

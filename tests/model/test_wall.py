@@ -12,7 +12,7 @@ from monitor.model.report import Report
 from monitor.model.state import Ending
 from monitor.model.steps.baseline import MIN_SLOW_RATIO
 from monitor.model.summary import make_report, open_work
-from trainhooks.protocol.events import Exit, Hello, Span, Step
+from trainhooks.protocol.events import Exit, Hello, Pulse, Span, Step
 
 from .conftest import Story, around, folded, folded_events, parts_of, report_of
 
@@ -262,7 +262,11 @@ def test_the_exit_as_the_parent_saw_it_decides(code: int | None, signal: int | N
     known = report_of(told, recorder)
     assert (known.outcome.state, known.outcome.exit_code, known.outcome.signal) == (state, code, signal or None)
     left_behind = report_of(told, recorder, alive=True)  # by a launched program that did not wait for it
-    assert (left_behind.outcome.state, left_behind.outcome.exit_code) == ("running", None)
+    assert (left_behind.outcome.state, left_behind.outcome.exit_code) == (state, code)  # it makes no further steps
+    assert left_behind.outcome.left == "a process lives on"
+    told.tell(Pulse, step=2, step_open=3.0)
+    still_trains = report_of(told, recorder, alive=True)
+    assert (still_trains.outcome.state, still_trains.outcome.exit_code) == ("running", code)
     assert known.wall.teardown == pytest.approx(3)
     check(known)
 
@@ -340,6 +344,19 @@ def killed(told: Story) -> Report:
     state = folded(told)
     state.ending = Ending(signal=9, t=told.now)
     return make_report(state, around(state))
+
+
+@pytest.mark.parametrize(("each", "after"), [(0.0, 9.0), (3.0, 6.0)])
+def test_what_a_kill_breaks_off_after_the_last_step_is_not_the_loops(each: float, after: float) -> None:
+    """As much of it as evaluations between the steps take belongs to the loop, as of one that came to its end."""
+    told = Story()
+    for _ in range(4):
+        told.step(forward=1.0)
+        if each:
+            told.span("eval", each).step(forward=1.0)
+    wall = killed(told.wait(9.0).pulse(spans=[("eval", 9.0)])).wall
+    assert wall.afterwards == {"eval": pytest.approx(after)}
+    assert wall.in_loop.get("eval", 0.0) == pytest.approx(5 * each)
 
 
 def test_a_run_that_was_killed_was_in_the_middle_of_what_its_last_pulse_told() -> None:

@@ -33,7 +33,10 @@ def test_the_page_names_the_version_and_every_kind() -> None:
 
 
 def test_the_messages_of_the_page_are_understood() -> None:
-    request, accepted, refused = re.findall(r"^    (\{.*\})$", PAGE, re.MULTILINE)
+    request, stack, accepted, refused, stacks = re.findall(r"^    (\{.*\})$", PAGE, re.MULTILINE)
     assert control.read_request(request.encode()) == control.TraceRequest(3, False, False)
+    assert control.read_request(stack.encode()) == control.StackRequest()
+    (thread,), left_out = control.read_stacks(stacks.encode()) or ((), -1)
+    assert left_out == 0 and thread.is_main and str(thread.users_line) == "train.py:88 in loss"
     assert control.read_answer(accepted.encode()) == control.Answer("accepted", [], 1, 3)
     assert control.read_answer(refused.encode()) == control.Answer("refused", ["the program uses a profiler"])

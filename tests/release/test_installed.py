@@ -52,11 +52,13 @@ def test_the_installed_wheel(environment: Path, tmp_path: Path) -> None:
 
 
 def test_the_extra_writes_parquet(environment: Path, built: dict[str, Path], tmp_path: Path) -> None:
-    """The one thing that needs more than the plain installation."""
+    """What needs more than the plain installation says so without it."""
     place = Place([str(environment / "bin" / "trainmon")], str(environment / "bin" / "python"), tmp_path / "work")
     assert failures(place, (runs_a_training,)) == []
     words = ("export", "last", "--format", "parquet", "-o", "steps.parquet")
     assert "pip install" in place.call(*words, code=2).stderr
+    assert "pip install 'trainmon[mcp]'" in place.call("mcp", code=2).stderr
+    assert place.call("skill").stdout.startswith("---\nname: trainmon\n")
     subprocess.run([environment / "bin" / "python", *PIP, f"{built['.whl']}[all]"], check=True, cwd=tmp_path)
     place.call(*words)
     assert (place.path / "steps.parquet").read_bytes()[:4] == b"PAR1"

@@ -42,7 +42,7 @@ def test_a_recording_is_reported_as_it_stands_at_its_end(state: State, tmp_path:
     told = out(state, "report", write(tmp_path / "gpt2.jsonl", ended(hf_trainer())))
     assert told.startswith("gpt2") and "a recording, at its end" in told
     assert "finished (exit code 0)" in told and "GPU-bound" in told
-    assert "Findings" not in told, "it is healthy"
+    assert "no bottleneck found" in told and "warning:" not in told, "it is healthy"
 
 
 def test_the_same_as_json(state: State, tmp_path: Path) -> None:

@@ -253,10 +253,11 @@ def test_a_second_user_reads_and_writes_nothing(shared: Path) -> None:
 def test_another_user_s_run_cannot_have_a_process_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run directory says which process is its training. Root believes that only of processes of the same owner."""
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
-    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    run = rundir.new_run("evil")
+    environment = {**os.environ, rundir.RUN_VARIABLE: str(run)}
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environment)
     try:
-        ticks = process_identity.start_ticks(victim.pid)
-        run = rundir.new_run("evil", pid=victim.pid, start_ticks=ticks)
+        rundir.write_json(run / rundir.IDENTITY, process_identity.identity_of(victim.pid))
         os.chown(run, NOBODY, -1)
         told: list[str] = []
         assert not stop_training(run, told.append, (0.1, 0.1, 0.1))

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.launch.conftest import ROOT, State
-from trainhooks.protocol import rundir, secrets
-from trainhooks.recording import facts
+from trainhooks.protocol import environment, rundir, secrets
 
 S = "Zq7xK2mP"  # a secret without a shape: only what stands before it tells
 
@@ -119,7 +118,7 @@ def test_no_secret_is_on_the_disk_after_a_run(state: State, tmp_path: Path) -> N
 
 
 def test_the_allow_list_of_the_environment_names_no_secret() -> None:
-    assert not any(secrets.names_a_secret(name) for name in facts.ENVIRONMENT)
+    assert not any(secrets.names_a_secret(name) for name in environment.ENVIRONMENT)
 
 
 RANDOM = "s3cr3tV4lue9"

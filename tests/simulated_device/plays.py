@@ -18,8 +18,8 @@ from monitor.running import launch
 from tests.hooks.conftest import FOREIGN, ROOT, Told
 from tests.simulated_device.play import TRUTH, VARIABLE
 from tests.simulated_device.workloads import WORKLOADS, Workload
+from trainhooks.program_errors import DEBUG_VARIABLE
 from trainhooks.protocol import rundir
-from trainhooks.session import DEBUG_VARIABLE
 
 # What `trainmon run` sets, so that kernels are traced.
 TRACING = launch.PROFILER

@@ -33,6 +33,7 @@ def true_busy(played: Played) -> tuple[float, float]:
     return kernels / total, sum(true.values()) / total
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, each in WORKLOADS.items() if each.bound in TOLD])
 def test_what_bounds_it(play: Plays, name: str) -> None:
     _, device = report_of(play(name))

@@ -39,6 +39,7 @@ def phases(event: dict[str, Any]) -> dict[str, float]:
     return {name: round(seconds, 3) for name, seconds in event["phases"]}
 
 
+@pytest.mark.long
 def test_phases_nest_and_add_up_where_the_host_runs_ahead(play: Plays) -> None:
     told, times = run(
         play,

@@ -32,6 +32,7 @@ FOUND = {
 TRACED = {"kernels by when they ran": "in truth", "a whole session as its steps": "in truth"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", FOUND)
 def test_it_is_found_out(play: Plays, mutant: str) -> None:
     name, check, why = FOUND[mutant]

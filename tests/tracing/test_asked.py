@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,12 +43,19 @@ for i in th.steps(range(10**9)):
 class Live:
     """A training that goes on until the test has ended."""
 
-    def __init__(self, directory: Path, before: str = "", after: str = "pass", **environment: str) -> None:
+    def __init__(
+        self, directory: Path, before: str = "", after: str = "pass", *, beside: bool = False, **environment: str
+    ) -> None:
         self.directory = directory
         self.stop = directory / "stop"
         self.state = State(directory / "state")
         self.state.environment.update(environment)
         source = LOOP.replace("DIRECTORY", repr(str(directory))).replace("BEFORE", before).replace("AFTER", after)
+        if beside:  # the main thread
+            inside = textwrap.indent(source, "    ")
+            source = (
+                f"import threading\ndef main():\n{inside}\nit = threading.Thread(target=main); it.start(); it.join()\n"
+            )
         self.front = self.state.start(*python(source))
         self.run = self.state.only
         wait_for(lambda: self.steps() > 20 or self.front.poll() is not None)
@@ -82,8 +90,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
     begun: list[Live] = []
 
-    def begin(*arguments: str, **environment: str) -> Live:
-        begun.append(Live(tmp_path, *arguments, **environment))
+    def begin(*arguments: str, beside: bool = False, **environment: str) -> Live:
+        begun.append(Live(tmp_path, *arguments, beside=beside, **environment))
         return begun[-1]
 
     yield begin
@@ -148,6 +156,7 @@ def test_mistakes_are_one_line_and_exit_code_2(live: Live) -> None:
         assert (told.returncode, told.stdout, told.stderr.count(b"\n")) == (2, b"", 1), told.stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_waiting_and_the_training_goes_on(start: Callable[..., Live]) -> None:
     live = start("", "while os.path.exists('hang'): open('hangs', 'w').close(); time.sleep(0.01)")
     (live.directory / "hang").touch()
@@ -199,6 +208,7 @@ def test_what_it_would_print_is_asked_about_first(start: Callable[..., Live]) ->
     assert len(asked_traces(live)) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "environment", "why"),
     [
@@ -220,3 +230,11 @@ def test_where_nobody_listens_the_reason_is_told(start: Callable[..., Live]) -> 
     live = start(TRAINMON_CONTROL="0")
     told = live.trace("--yes")
     assert told.returncode == 2 and told.stderr.endswith(b"control is off: by setting\n")
+
+
+def test_a_training_beside_the_main_thread_is_traced_once_its_doubt_is_known(start: Callable[..., Live]) -> None:
+    live = start(beside=True)
+    told = live.trace()
+    assert told.returncode != 0 and b"beside the main thread" in told.stderr and b"--yes" in told.stderr
+    told = live.trace("--yes")
+    assert told.returncode == 0 and b"Traced operators" in told.stdout

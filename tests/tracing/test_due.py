@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trainhooks.lane_entries import NANOSECOND
+from trainhooks.recording import trace_events
 from trainhooks.tracing import profiler, tracer
 from trainhooks.tracing.tracer import Finished, Tracer
 
@@ -70,3 +72,25 @@ def test_the_launches_of_a_forward_pass_tell_what_a_first_trace_would_cost(train
     training.tracer.launches = 5000
     training.goes(100, 10.0)
     assert training.traced == [] and training.tracer.status == tracer.EXPENSIVE
+
+
+def test_steps_after_the_first_are_fewer_or_none_where_each_stops_the_training_long(training: Training) -> None:
+    training.tracer.learn(_finished(pause=25_000_000), steps=1, events=1000)
+    assert training.tracer._steps_next == 2, "two of 25 ms are within 60 ms"
+    training.tracer.learn(_finished(pause=140_000_000), steps=2, events=2000)
+    training.goes(4000, 10.0)
+    assert training.traced == [] and training.tracer.status == tracer.EXPENSIVE
+
+
+def test_reading_what_holds_the_interpreter_is_a_part_of_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(trace_events, "host_clock", lambda: now[0])
+
+    class Result:
+        def events(self) -> list[Any]:
+            now[0] += 7_000_000
+            return []
+
+    session: Any = SimpleNamespace(torch=SimpleNamespace(autograd=SimpleNamespace(DeviceType=SimpleNamespace(CPU=0))))
+    trace, recorded = trace_events._read(_finished(pause=20_000_000)._replace(result=Result(), session=session))
+    assert trace.pause == 27_000_000 and recorded == []

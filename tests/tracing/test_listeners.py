@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monitor.errors import UserError
-from monitor.running import trace_requests
+from monitor.running import asking, trace_requests
 from monitor.running.trace_requests import NotTraced
 from tests.hooks.conftest import Trainings, wait_for
 from trainhooks.protocol import control, rundir
@@ -67,10 +67,10 @@ def test_rank_0_is_asked_first_and_others_where_it_has_no_steps(
 
 def test_what_a_killed_process_left_is_not_asked(train: Trainings) -> None:
     run = job(train, STEPS, STEPS)
-    assert [listener.rank for listener in trace_requests._listeners(run)] == [0, 1]
+    assert [listener.rank for listener in asking.listeners(run)] == [0, 1]
     train.started[0].kill()
     train.started[0].wait()
-    assert [listener.rank for listener in trace_requests._listeners(run)] == [1]
+    assert [listener.rank for listener in asking.listeners(run)] == [1]
     train.started[1].kill()
     train.started[1].wait()
     with pytest.raises(UserError, match="job is not running"), trace_requests.asked(run, TraceRequest()):
@@ -89,7 +89,7 @@ def test_a_link_in_place_of_the_socket_is_not_followed(train: Trainings, tmp_pat
     (path,) = run.glob("control-*")
     path.rename(run / "elsewhere")
     path.symlink_to(run / "elsewhere")
-    assert not trace_requests._listeners(run)
+    assert not asking.listeners(run)
 
 
 @pytest.mark.parametrize("answer", [b"", b"garbage\n", b"{}\n", b'{"status":"accepted"}\n', b"x" * 9_000])

@@ -76,6 +76,7 @@ def test_the_program_sees_no_difference(plain: Watched, tmp_path: Path) -> None:
     assert off.facts["tracing"] == "off: by setting"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "why"),
     [
@@ -148,6 +149,7 @@ def steps(path: Path, inside: str, start: str = "train()") -> Watched:
     return run_script(path, STEPS.replace("INSIDE", inside).replace("START", start))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["profiler.emit_itt", "profiler_legacy.profile"])
 def test_an_older_profiler_of_the_programs_starts_inside_a_traced_step(name: str, tmp_path: Path) -> None:
     told = steps(tmp_path, f"with torch.autograd.{name}(): loss.backward()")

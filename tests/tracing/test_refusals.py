@@ -80,7 +80,7 @@ def asked(steps: int = 3, anyway: bool = False, of: Tracer | None = None) -> Tra
 
 def test_a_trace_that_nothing_forbids_begins_and_ends_after_its_steps(device: Device) -> None:
     lane, begun = Lane(), Tracer()
-    assert begun.why_refused(True) is None and begun.doubts(True) == []
+    assert begun.why_refused(True) is None and begun.doubts(Lane(), True) == []
     assert begun.ask(lane, True, Asked(3, False)) == 3
     for _ in range(4):
         assert begun.wanted and begun.finished is None
@@ -137,8 +137,8 @@ def test_what_is_only_to_be_agreed_to(device: Device, monkeypatch: pytest.Monkey
     monkeypatch.delenv(profiler.DETACH_VARIABLE)
     monkeypatch.setattr(cuda, "captured", True)
     assert Tracer().why_refused(True) is None
-    assert Tracer().doubts(True) == [PRINTS, STAYS, GRAPHS]
-    assert Tracer().doubts(False) == [PRINTS]
+    assert Tracer().doubts(Lane(), True) == [PRINTS, STAYS, GRAPHS]
+    assert Tracer().doubts(Lane(), False) == [PRINTS]
     assert asked().refusal == GRAPHS  # captured since the question
     assert asked(anyway=True).has_begun
 

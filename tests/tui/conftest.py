@@ -13,9 +13,9 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.model.view import View
+from monitor.palettes import PALETTES, PhaseTones
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.characters import TerminalCapabilities
-from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels.base import ViewOptions
 
 LETTERS = string.ascii_letters + string.digits + string.punctuation  # styles of one screen

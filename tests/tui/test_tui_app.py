@@ -10,9 +10,9 @@ import sample_views as views
 from textual.widgets import OptionList
 
 from monitor.model.steps.series import Curve
+from monitor.palettes import PALETTES
 from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
-from monitor.tui.drawing.themes import PALETTES
 from monitor.tui.panels.footer import panel_keys
 from monitor.tui.refresh_rate import RefreshRate
 from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen

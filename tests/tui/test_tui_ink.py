@@ -8,9 +8,9 @@ import pytest
 import sample_views as views
 from rich.color import Color, ColorSystem
 
+from monitor.palettes import BETWEEN, PALETTES, STARTUP, STEPS, TEARDOWN, Palette, PhaseTones
 from monitor.tui.drawing.characters import TerminalCapabilities, ink, patterned, plain
 from monitor.tui.drawing.rows import meter, text_width
-from monitor.tui.drawing.themes import BETWEEN, PALETTES, STARTUP, STEPS, TEARDOWN, Palette, PhaseTones
 from monitor.tui.screens.page import screen_classes
 
 MANY, FEW = ColorSystem.EIGHT_BIT, ColorSystem.STANDARD

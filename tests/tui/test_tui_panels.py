@@ -8,6 +8,7 @@ import sample_views as views
 from monitor.model.report import (
     Alert,
     Finding,
+    Group,
     MetricRow,
     Outcome,
     Progress,
@@ -20,8 +21,8 @@ from monitor.model.report import (
 )
 from monitor.model.view import OpenWork, View
 from monitor.model.wall_time import STOPPED_BY_YOU
+from monitor.palettes import PALETTES, PhaseTones
 from monitor.tui.drawing.rows import Row, row_width
-from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels import alerts_panel, curve_panels, header, machine_panel, phases_panel, ranks_panel, steps_panel
 from monitor.tui.panels.base import ViewOptions
 from monitor.units import plural
@@ -345,6 +346,19 @@ def test_what_is_to_come_is_told_in_whole_seconds_and_what_has_just_begun_withou
     assert text([header.now(begun)]) == "step 215: generation"
     unknown = replace(soon, steps_total=None, eta_seconds=None, eta_low=None, eta_high=None)
     assert ("–", "ETA ", "ETA (total unknown)") in header.speeds(replace(view.report, progress=unknown))
+
+
+@pytest.mark.parametrize(
+    ("total", "left", "told"),
+    [(5, 720.0, "training 3 of 5, about 12 min 0 s left for all"), (None, None, "training 3, 2 done")],
+)
+def test_of_several_trainings_the_header_tells_which_is_shown(
+    total: int | None, left: float | None, told: str, options: ViewOptions
+) -> None:
+    view = views.running()
+    several = Group(done=2, total=total, elapsed_seconds=1440.0, eta_seconds=left, best=None, members=[], shown=3)
+    rows = header.header(replace(view, report=replace(view.report, group=several)), options, 160, 8)
+    assert told in text(rows[:1])
 
 
 def test_the_steps_have_a_scale_in_one_unit() -> None:

@@ -56,13 +56,6 @@ def test_wrap_keeps_to_the_width_and_the_limit(text: str, width: int) -> None:
     assert all(rows.row_width(line) <= width for line in lines)
 
 
-def test_bars_show_everything_above_zero() -> None:
-    assert rows.bar(0.0, 10) == ""
-    assert rows.bar(1e-9, 10) == "▏"
-    assert rows.bar(0.5, 4) == "██"
-    assert rows.bar(7.0, 4) == "████"
-
-
 def test_unknown_readings_are_dots() -> None:
     assert rows.sparkline([0.0, float("nan"), 100.0], 4, 100.0) == " ▁·█"
     assert rows.meter(None, 3) == [("···", "faint")]

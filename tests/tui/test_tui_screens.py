@@ -66,6 +66,7 @@ async def test_screens_take_each_others_place(app_on, screen_text) -> None:
         assert len(app.screen_stack) == 1 and app.focused is not None and app.focused.id == "console"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize(
     "make",

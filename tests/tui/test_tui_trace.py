@@ -118,6 +118,21 @@ async def test_the_reason_of_a_refusal_is_shown(app_on, screen_text) -> None:
         await shows(pilot, lambda: "Not traced: the program uses a profiler" in screen_text(app))
 
 
+async def test_a_key_shows_where_each_thread_is(app_on, screen_text) -> None:
+    def tell(say) -> None:
+        for number in range(40):
+            say(f"rank {number}: wait in sync.py:{number}")
+
+    app = app_on(on_host(), tell_stacks=tell)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("S")
+        await shows(pilot, lambda: "rank 0: wait in sync.py:0" in screen_text(app))
+        await pilot.press("end")
+        await shows(pilot, lambda: "rank 39: wait in sync.py:39" in screen_text(app))
+        await pilot.press("escape")
+        await shows(pilot, lambda: "Where it is" not in screen_text(app))
+
+
 async def test_a_run_that_cannot_be_asked_has_no_such_dialog(app_on, screen_text) -> None:
     app = app_on(on_host())
     async with app.run_test(size=(100, 30), notifications=True) as pilot:

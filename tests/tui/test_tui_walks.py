@@ -18,10 +18,10 @@ from sample_fleet import HandRuns, fleet
 from syrupy.assertion import SnapshotAssertion
 from textual.app import App
 
+from monitor.palettes import PALETTES, PhaseTones
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.characters import TerminalCapabilities
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
@@ -75,6 +75,7 @@ async def walked(app: App[object], size: tuple[int, int], walk: object) -> str:
     return "\n".join(pages)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "part", "size"), WALKS, ids=lambda value: str(value).strip("()").replace(", ", "x"))
 async def test_all_screens_of_a_run(held: SnapshotAssertion, jobs: Path, name: str, part: float, size) -> None:
     text = await walked(made(name, part, jobs), size, every_screen)

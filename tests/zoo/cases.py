@@ -69,6 +69,7 @@ SICK = (
         twin=True,
         allowed={"slow-drift": "the curve is as long as the run"},
     ),
+    Case("sick_work_between.py", "work-between-steps", twin=True),
     Case("sick_worker_wait.py", "worker-wait", twin=True),
     Case("sick_logging_api.py", "logging-overhead", twin=True),
     Case("sick_logging_hf.py", "logging-overhead", allowed={"slow-drift": "the page holds all rows so far"}),

@@ -11,6 +11,7 @@ LIBRARIES = frozenset(("tensordict", "torch_geometric", "transformers", "dataset
 MEMBERS = frozenset((
     "__torch_function__", "__torch_dispatch__", "__getattribute__", "__getattr__", "shape", "dim", "dtype", "device",
     "is_cpu", "is_cuda", "is_floating_point", "is_pinned", "numel", "element_size", "count_nonzero",
+    "tolist", "any", "__getitem__", "__ne__", "__gt__",
 ))  # fmt: skip
 
 _readable: Dict[type, bool] = {}

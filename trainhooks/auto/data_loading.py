@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from threading import get_ident
 from typing import Any, Dict, List, Optional
 
 from trainhooks.auto import batch_parts, unseen
 from trainhooks.auto.instrumentation import call_safely, framework, put_facts, replace_function
+from trainhooks.auto.padded_rows import PaddedRows
 from trainhooks.auto.steps.plan import passes
 from trainhooks.auto.steps.step_order import Counts
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
+from trainhooks.program_errors import pass_on
 
 # Facts of the loader and its attributes; the facts are named like Hugging Face's arguments.
 SETTINGS = (
@@ -34,7 +37,7 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
     """Follow the fetches of all loaders; `dataloader` is the module `torch.utils.data.dataloader`."""
     fetch = dataloader._BaseDataLoaderIter.__next__
     make = dataloader.DataLoader.__iter__
-    fast_path = tracker.fast_path
+    fast_path, guard = tracker.fast_path, tracker.guard
     inside = False  # a dataset may itself use a loader
 
     def is_ours() -> bool:
@@ -50,8 +53,9 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
                 raise
         inside = True
         try:
-            fast_path.leave()
-            tracker.fetch_begins(id(iterator), host_clock())
+            with guard:
+                fast_path.leave()
+                tracker.fetch_begins(id(iterator), host_clock())
             batch = fetch(iterator)
         except BaseException as error:
             fetch_fails(iterator)
@@ -63,29 +67,32 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
         return batch
 
     def fetch_fails(iterator: Any) -> None:
-        fast_path.leave()
-        tracker.fetch_fails(id(iterator))
+        with guard:
+            fast_path.leave()
+            tracker.fetch_fails(id(iterator))
 
     def __iter__(self: Any) -> Any:
         if not is_ours():
             return make(self)
-        fast_path.leave()
-        tracker.forget_unused()
-        tracker.fetch_begins(id(self), host_clock())
-        fast_path.leave()
-        if tracker.optimizers.none_stepped:
-            call_safely(_put_settings, self)
-        if tracker.grads_wanted() and not framework.open_evaluations:
-            call_safely(passes.begins, self)
+        with guard:
+            fast_path.leave()
+            tracker.forget_unused()
+            tracker.fetch_begins(id(self), host_clock())
+            fast_path.leave()
+            if tracker.optimizers.none_stepped:
+                call_safely(_put_settings, self)
+            if tracker.grads_wanted() and not framework.open_evaluations:
+                call_safely(passes.begins, self)
         try:
             return make(self)
         except BaseException as error:
             unseen.drop_own_frames(error)
             raise
         finally:
-            tracker.iterator_made()
+            with guard:
+                tracker.iterator_made()
 
-    counts, count_bytes = BatchCounter(torch).counts, BatchBytes(torch).add
+    counts, count_bytes = LoaderCounter(torch).counts, BatchBytes(torch).add
     __next__, fetched = fast_path.loader_next(fetch, counts, slow_next, fetch_fails, count_bytes)
     replace_function(dataloader._BaseDataLoaderIter, "__next__", __next__)
     replace_function(dataloader.DataLoader, "__iter__", __iter__)
@@ -109,6 +116,7 @@ class BatchCounter:
     def __init__(self, torch: Any) -> None:
         self._tensor = torch.Tensor
         self._last: Counts = (None, None, 0)
+        self._padded_rows = PaddedRows()
         self._ids = frozenset((torch.int64, torch.int32))
         self._masks = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8, torch.int8))
 
@@ -152,8 +160,13 @@ class BatchCounter:
     def _of_tensor(self, tensor: Any) -> Optional[Counts]:
         shape = tensor.shape
         if len(shape) == 2 and not tensor.is_floating_point() and tensor.dtype in self._ids:
-            return shape[0] * shape[1], None, shape[0]
+            return self._of_ids(tensor)
         return (None, None, shape[0]) if shape else None
+
+    def _of_ids(self, ids: Any) -> Counts:
+        rows, columns = ids.shape
+        tokens = self._padded_rows.tokens(ids) if ids.is_cpu and ids.dtype in self._ids else None
+        return (rows * columns, None, rows) if tokens is None else (tokens, rows * columns, rows)
 
     def _of_mapping(self, batch: Any) -> Optional[Counts]:
         ids = batch.get("input_ids")
@@ -164,12 +177,42 @@ class BatchCounter:
                 if mask.is_cpu:
                     return int(mask.count_nonzero()), rows * columns, rows
                 return None, rows * columns, rows  # the padding is known only on the device
-            return rows * columns, None, rows
+            return self._of_ids(ids)
         for name in list(batch.keys())[:MAX_ITEMS]:
             item = batch.get(name)
             if self._is_readable(item) and item.shape:
                 return None, None, item.shape[0]
         return None
+
+
+class LoaderCounter:
+    """Count a fetched batch: its samples are what the loader puts together, whatever the first dimension holds."""
+
+    def __init__(self, torch: Any) -> None:
+        self._counts = BatchCounter(torch).counts
+        self._batches = sys.modules["torch.utils.data.sampler"].BatchSampler
+
+    def counts(self, iterator: Any, batch: Any) -> Optional[Counts]:
+        """Return the counts of a batch that this iterator has returned; None if unknown."""
+        found = self._counts(batch)
+        indices: Any = getattr(iterator, "_index_sampler", None)
+        if type(indices) is not self._batches:  # the program's own, or none: each item is a batch
+            return found
+        size = indices.batch_size
+        if found is None:
+            # Of rows of text the model's inputs tell more; of a class of the program's own they tell nothing.
+            return None if type(batch) in (list, tuple, dict) else (None, None, self._samples(iterator, indices, size))
+        return found if found[2] == size else (found[0], found[1], self._samples(iterator, indices, size))
+
+    def _samples(self, iterator: Any, indices: Any, size: int) -> int:
+        """Return the samples of the batch: fewer than its size at most at the end of the data."""
+        before = (iterator._num_yielded - 1) * size
+        try:
+            samples: int = max(1, min(size, len(indices.sampler) - before))
+        except Exception as error:  # a sampler of the program's own may have no length
+            pass_on(error)
+            return size
+        return samples
 
 
 class BatchBytes:

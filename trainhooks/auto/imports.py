@@ -123,9 +123,18 @@ def _call_guarded(function: "Callable[[Any], Any]", argument: "Any") -> None:
     """Call `function(argument)` and swallow errors: an unknown version of a framework may only cost readings."""
     try:
         function(argument)
-    except Exception:  # an adapter meets versions of its framework that nobody tested; the import must not fail
+    except Exception as error:  # an adapter meets frameworks that nobody tested it with; the import must not fail
+        _take(error)
         if os.environ.get("TRAINMON_DEBUG"):
             raise
+
+
+def _take(error: Exception) -> None:
+    """Take an error of ours; one that a signal handler of the program raised is raised again."""
+    if not _shadowed:
+        from trainhooks.program_errors import pass_on
+
+        pass_on(error)
 
 
 # A program with its own module `trainhooks`: importing ours by that name would run the program's
@@ -209,7 +218,7 @@ def _note_shadowed(path: str) -> None:
             os.write(file, lines.encode())
         finally:
             os.close(file)
-    except (OSError, KeyError):  # another process of the run has written it, or there is no run directory
+    except Exception:  # another process of the run has written it, there is no run directory, or files are forbidden
         pass
 
 
@@ -237,7 +246,8 @@ def _write_start(name: str) -> bool:
             os.write(file, f"{os.getpid()} {monotonic_ns()} {name}\n".encode())
         finally:
             os.close(file)
-    except OSError:  # a full disk, or a run that was removed
+    except Exception as error:  # a full disk, a run that was removed, or files that the program forbids
+        _take(error)
         return False
     return True
 

@@ -14,7 +14,7 @@ from trainhooks.auto import unseen
 from trainhooks.device import deferred
 from trainhooks.lane_entries import FACTS, LOG, NO_PHASE, SPAN, host_clock
 from trainhooks.lane_entries import FORWARD as FORWARD_PHASE
-from trainhooks.signal_errors import pass_on
+from trainhooks.program_errors import DEBUG_VARIABLE, pass_on
 
 T = TypeVar("T")
 
@@ -151,34 +151,34 @@ def forward_begins() -> None:
     """
     if session.has_explicit_steps():
         return
-    tracker = _tracker()
+    tracker = own_tracker()
     is_seen = tracker is not None and tracker.sees_model and tracker.last
     session.quiet_put()((NO_PHASE if is_seen else FORWARD_PHASE, host_clock()))
 
 
 def step_begins() -> None:
     """Begin a step, if none is open, as a framework begins to prepare it before it fetches a batch."""
-    tracker = _tracker()
+    tracker = own_tracker()
     if tracker is not None and tracker.last is not None and not framework.open_evaluations:
         tracker.prepares(host_clock())
 
 
 def batch_used() -> None:
     """Count the oldest fetched batch now, as a framework that prefetches begins to use it."""
-    tracker = _tracker()
+    tracker = own_tracker()
     if tracker is not None:
         tracker.batch_used()
 
 
 def training_ended() -> None:
     """Drop fetched batches that were not used, and reset the framework's flags for loss and batches."""
-    tracker = _tracker()
+    tracker = own_tracker()
     if tracker is not None:
         tracker.pending_batches.clear()
     framework.plans = framework.logs_loss = framework.counts_batches = False
 
 
-def _tracker() -> Any:
+def own_tracker() -> Any:
     """Return the step tracker, off its fast path, if it records the calling thread; else None."""
     tracker = framework.tracker
     if tracker is None or tracker.silent or tracker.thread != threading.get_ident():
@@ -192,10 +192,15 @@ def call_safely(function: Callable[..., Optional[T]], *args: Any) -> Optional[T]
     try:
         return function(*args)
     except Exception as error:  # see above
-        pass_on(error)
-        if os.environ.get(session.DEBUG_VARIABLE):
-            raise
+        failed(error)
         return None
+
+
+def failed(error: BaseException) -> None:
+    """Take an error of our own: only the program's, or any while we look for mistakes, reaches the program."""
+    pass_on(error)
+    if os.environ.get(DEBUG_VARIABLE):
+        raise error
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:

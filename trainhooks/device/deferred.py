@@ -16,7 +16,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
 from trainhooks.lane_entries import LATE, host_clock
-from trainhooks.signal_errors import pass_on
+from trainhooks.program_errors import pass_on
 
 MIN_COPY_INTERVAL_NS = 100_000_000  # of one metric
 MAX_IN_FLIGHT = 512  # copies in flight, and so staging slots ever made; past that new values are dropped

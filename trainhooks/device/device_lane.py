@@ -22,7 +22,7 @@ from trainhooks.device import cuda
 from trainhooks.device.cuda import DevicePlace, EventPool
 from trainhooks.device.device_sampling import Sampling
 from trainhooks.lane_entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop, host_clock
-from trainhooks.signal_errors import pass_on
+from trainhooks.program_errors import pass_on
 from trainhooks.tracing.tracer import Tracer
 
 CLOCK_VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
@@ -158,7 +158,7 @@ class DeviceLane:
         elif self._open_loop is not loop:
             return  # a step inside a step is one of its phases
         self._due = not self._is_untimed(lane)
-        if self._due and self._loop is None:
+        if (self._due or self.tracer.in_part) and self._loop is None:
             self._route(lane, self.through)
 
     def loop_left(self, loop: Loop) -> None:
@@ -218,6 +218,8 @@ class DeviceLane:
             except Exception as error:  # as in `begins`
                 self._fail(error)
             self._spent += host_clock() - began
+            if self.tracer.wanted:
+                self.tracer.at_mark(self._lane, self.place, entry)
 
     def _take(self, entry: Entry) -> None:
         what = entry[0]
@@ -230,7 +232,7 @@ class DeviceLane:
                 if self._loop is None:
                     if self._due:
                         self._begin(entry)
-                    else:
+                    elif not self.tracer.in_part:  # whose marks are those of an untimed step, too
                         self._step_aside()
                     return
             elif entry[2] is self._loop:

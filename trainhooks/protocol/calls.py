@@ -15,13 +15,16 @@ HTTP, SUBPROCESS, LOCK, QUEUE, SLEEP = "HTTP", "subprocess", "lock", "queue", "s
 COLLECTION, DEEPCOPY, PRINT, LOGGING, TRACKER = "garbage collection", "deepcopy", "print", "logging", "tracker"
 PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image", "compression", "data loading"
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
-POOL = "worker pool"
+POOL, INPUT, EVENT_LOOP, LOCK_FILE, EXIT = "worker pool", "input", "event loop", "lock file", "exit"
+RAISED = "raised"  # an exception has ended the main thread, and others keep the process alive
 # The training waits there for other threads or processes of the program.
 FOR_WORKERS = frozenset((QUEUE, PROCESS, POOL))
 # What a training computes outside of its model's call and its optimizer's step.
 LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER = "loss", "distribution", "gradient clipping", "optimizer"
 MODEL = "model"  # layers that are called one by one, or as functions
 COMPUTED = frozenset((LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER, MODEL))
+
+Frame = Tuple[str, str]  # file inside its library, function
 
 # Files by the begin of their path inside their library: the longest one that fits counts.
 _FILE_ROWS = (
@@ -52,18 +55,25 @@ _FILE_ROWS = (
     (COLLECTIVE, "torch/distributed/distributed_c10d.py"),
     (COMPRESSION, "gzip.py zipfile"),
     (FILE, "shutil.py"),
-    (PROCESS, "multiprocessing/connection.py"),
+    (PROCESS, "multiprocessing/connection.py multiprocessing/process.py multiprocessing/popen_fork.py"),
     (POOL, "multiprocessing/pool.py concurrent/futures"),
+    (QUEUE, "multiprocessing/queues.py"),
+    (INPUT, "pdb.py bdb.py ipdb IPython debugpy pydevd prompt_toolkit"),
+    (EVENT_LOOP, "asyncio selectors.py"),
+    (LOCK_FILE, "filelock portalocker torch/utils/file_baton.py torch/utils/_filelock.py"),
 )
 _FILES: Dict[str, str] = {path: activity for activity, paths in _FILE_ROWS for path in paths.split()}
 
 # In files that do several things, by function.
-_FUNCTIONS: Dict[str, Tuple[FrozenSet[str], str]] = {
-    "threading.py": (frozenset(("wait", "wait_for", "acquire", "join", "_wait_for_tstate_lock")), LOCK),
-    "queue.py": (frozenset(("get", "put", "join")), QUEUE),
-    "copy.py": (frozenset(("deepcopy",)), DEEPCOPY),
-    "torch/nn/modules/module.py": (frozenset(("_wrapped_call_impl", "_call_impl")), MODEL),
-}
+_FUNCTION_ROWS = (
+    ("threading.py", LOCK, "wait wait_for acquire join _wait_for_tstate_lock"),
+    ("threading.py", EXIT, "_shutdown"),  # the main thread is done, and waits for others
+    ("queue.py", QUEUE, "get put join"),
+    ("copy.py", DEEPCOPY, "deepcopy"),
+    ("torch/nn/modules/module.py", MODEL, "_wrapped_call_impl _call_impl"),
+)
+_FUNCTIONS: Dict[Frame, str] = {(path, name): does for path, does, names in _FUNCTION_ROWS for name in names.split()}
+_BY_FUNCTION = frozenset(path for path, _, _ in _FUNCTION_ROWS)
 _TORCH_SERIALIZATION = "torch/serialization.py"
 _TORCH_FUNCTIONAL = "torch/nn/functional.py"
 _FUNCTIONAL = ("F", "functional")  # what programs call it; most of it is no Python
@@ -96,6 +106,7 @@ _ROWS: Tuple[Tuple[str, int, str], ...] = (
     ("", EMPTIES_CACHE, "empty_cache"),
     (SLEEP, WAITS, "sleep"),
     (LOCK, WAITS, "acquire"),
+    (LOCK_FILE, WAITS, "flock lockf"),
     ("", WAITS, "wait join recv result select poll barrier"),
     (SUBPROCESS, RUNS_PROCESS, "os.system subprocess.run subprocess.call subprocess.check_call"),
     (SUBPROCESS, RUNS_PROCESS, "subprocess.check_output subprocess.getoutput subprocess.getstatusoutput"),
@@ -135,13 +146,11 @@ _TENSOR_MODULES = ("torch", "F", "nn.functional", "torch.nn.functional", "torch.
 _NOT_COMPUTING = ("from_", "save", "load", "manual")
 # What is logging whatever it is called for.
 LOGGED = frozenset((FSYNC, CSV, PRINT, LOGGING, PLOT, TRACKER, PROGRESS_BAR, TENSOR_TEXT, FILE))
-# What `with` waits for, by the user's own name for it.
-_LOCKS = ("lock", "mutex", "semaphore", "condition")
+# `gc.collect` and `input`: a program's own functions of these names have frames of their own.
+_BUILT_IN = {"collect": COLLECTION, "input": INPUT}
 
 _PACKAGES = f"-packages{os.sep}"
 MAX_CACHED = 2000  # files and calls; a program's stack shows a few hundred
-
-Frame = Tuple[str, str]  # file inside its library, function
 
 
 @lru_cache(maxsize=MAX_CACHED)
@@ -173,10 +182,7 @@ def _frame_activity(path: str, function: str) -> Optional[str]:
         return TORCH_LOAD if "load" in function else TORCH_SAVE
     if path == _TORCH_FUNCTIONAL:
         return LOSS if function.endswith(_LOSSES) else MODEL
-    several = _FUNCTIONS.get(path)
-    if several is not None:
-        return several[1] if function in several[0] else None
-    return _file_activity(path)
+    return _FUNCTIONS.get((path, function)) if path in _BY_FUNCTION else _file_activity(path)
 
 
 @lru_cache(maxsize=MAX_CACHED)
@@ -198,8 +204,8 @@ def call_activity(name: Optional[str], is_innermost: bool = False) -> Optional[s
     """
     if name is None:
         return None
-    if name == "collect":  # of `gc`: one of the program's own has a frame of its own
-        return COLLECTION if is_innermost else None
+    if name in _BUILT_IN:
+        return _BUILT_IN[name] if is_innermost else None
     head, _, last = name.rpartition(".")
     owner = head.rpartition(".")[2]
     if owner in _FUNCTIONAL and is_innermost:  # torchvision's has frames
@@ -229,12 +235,6 @@ def torch_functions(what: int) -> FrozenSet[str]:
 
 def _known(owner: str, last: str) -> Tuple[str, int]:
     return _CALLS.get(f"{owner}.{last}") or _CALLS.get(last) or ("", 0)
-
-
-def context_activity(name: Optional[str]) -> Optional[str]:
-    """Return the activity of entering `with NAME:`."""
-    last = (name or "").rpartition(".")[2].lower()
-    return LOCK if last.endswith(_LOCKS) else None
 
 
 # Of the CUDA runtime and driver, by a part of a call's name: the first one that is found counts.

@@ -11,17 +11,22 @@ import json
 import os
 import socket
 import struct
+from _socket import socket as Socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
-from trainhooks.protocol.limits import MAX_TEXT, clean
+from trainhooks.protocol.limits import MAX_NAME, MAX_TEXT, clean
+from trainhooks.protocol.places import MAX_FRAMES, Line, ThreadStack
 
 VARIABLE = "TRAINMON_CONTROL"  # 0: no process listens
 MAX_MESSAGE = 4096  # bytes of a request or an answer, newline included
 MAX_ADDRESS = 107  # bytes of a socket's path
 MAX_TRACED_STEPS = 10  # of a trace that is asked for
 MAX_REASONS = 8  # of an answer
+
+MAX_STACKS = 131_072  # bytes of the answer with stacks, newline included
+MAX_THREADS = 200  # of it
 
 ACCEPTED = "accepted"
 REFUSED = "refused"
@@ -45,8 +50,22 @@ class TraceRequest:
     events: bool = False
     anyway: bool = False
 
+    @property
+    def text(self) -> str:
+        return f"a trace of {self.steps} steps" + (", with events" if self.events else "")
+
     def line(self) -> bytes:
         return _line({"kind": "trace", "steps": self.steps, "events": self.events, "anyway": self.anyway})
+
+
+@dataclass
+class StackRequest:
+    """Asks where each thread of the process is now."""
+
+    text = "stacks"
+
+    def line(self) -> bytes:
+        return _line({"kind": "stack"})
 
 
 @dataclass
@@ -82,13 +101,15 @@ def _mapping(line: bytes) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
-def read_request(line: bytes) -> Union[TraceRequest, str]:
+def read_request(line: bytes) -> Union[TraceRequest, StackRequest, str]:
     """Return the request in a line; in place of one that is none, why not."""
     found = _mapping(line)
     if found is None:
         return "the request is no line of JSON"
+    if found.get("kind") == "stack":
+        return StackRequest()
     if found.get("kind") != "trace":
-        return "unknown request; this version of the hooks knows: trace"
+        return "unknown request; this version of the hooks knows: trace, stack"
     steps, events, anyway = found.get("steps", 3), found.get("events", False), found.get("anyway", False)
     if type(steps) is not int or not 1 <= steps <= MAX_TRACED_STEPS:
         return f"steps must be 1 to {MAX_TRACED_STEPS}"
@@ -110,6 +131,42 @@ def read_answer(line: bytes) -> Optional[Answer]:
         trace if type(trace) is int else None,
         steps if type(steps) is int else None,
     )
+
+
+def stacks_line(threads: List[ThreadStack]) -> bytes:
+    """Return the answer to a StackRequest; of too many threads, the first ones."""
+    kept = threads[:MAX_THREADS]
+    while True:
+        rows = [[each.name, each.is_main, [frame.written() for frame in each.frames], each.users] for each in kept]
+        line = _line({"status": ACCEPTED, "threads": rows, "left_out": len(threads) - len(kept)})
+        if len(line) <= MAX_STACKS or len(kept) <= 1:
+            return line
+        kept = kept[: len(kept) // 2]
+
+
+def read_stacks(line: bytes) -> Optional[Tuple[List[ThreadStack], int]]:
+    """Return the threads in an answer, its texts cleaned, and how many were left out; None where it is none."""
+    found = _mapping(line) or {}
+    rows, left_out = found.get("threads"), found.get("left_out")
+    if found.get("status") != ACCEPTED or not isinstance(rows, list) or type(left_out) is not int:
+        return None
+    threads = []
+    for row in rows[:MAX_THREADS]:
+        if not (isinstance(row, list) and len(row) == 4 and isinstance(row[0], str) and isinstance(row[2], list)):
+            return None
+        frames = [read for frame in row[2][:MAX_FRAMES] if (read := _read_frame(frame)) is not None]
+        users = row[3] if type(row[3]) is int and 0 <= row[3] < len(frames) else None
+        threads.append(ThreadStack(clean(row[0], MAX_NAME), row[1] is True, frames, users))
+    return threads, left_out
+
+
+def _read_frame(row: Any) -> Optional[Line]:
+    if not isinstance(row, list) or len(row) < 2 or type(row[1]) is not int:
+        return None
+    file, function = row[0], row[2] if len(row) > 2 else ""
+    if not isinstance(file, str) or not isinstance(function, str):
+        return None
+    return Line(clean(file, MAX_NAME), row[1], clean(function, MAX_NAME))
 
 
 def socket_path(journal: Path) -> Path:
@@ -134,7 +191,7 @@ def address(path: Path) -> Iterator[Path]:
         os.close(directory)
 
 
-def peer_uid(connection: socket.socket) -> Optional[int]:
+def peer_uid(connection: Socket) -> Optional[int]:
     """Return the user at the other end, as the kernel knows it; None where the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:

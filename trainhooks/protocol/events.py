@@ -41,7 +41,7 @@ class Hello(Event):
 
     kind: ClassVar[str] = "hello"
     protocol: int = PROTOCOL
-    source: str = "hooks"  # hooks | recorder | console | native
+    source: str = "hooks"  # hooks | recorder | console | native | actor
     wall: float = 0.0
     process_started: Optional[float] = None  # monotonic seconds at which the process began
     name: Optional[str] = None
@@ -168,7 +168,10 @@ TraceRow = Tuple[str, str, int, float]
 
 @dataclass
 class Trace(Event):
-    """What ran in a few steps in a row, as torch's profiler recorded it. Seconds and counts are of all these steps."""
+    """What ran in a few steps in a row, as torch's profiler recorded it. Seconds and counts are of all these steps.
+
+    Of a step that takes long, it is what ran in a part of it: then `steps` is 0, and `parts` says in which phases.
+    """
 
     kind: ClassVar[str] = "trace"
     device: str = "cpu"  # "cuda": kernels, copies, memsets of the device; "cpu": operators of the host, their own time
@@ -185,6 +188,7 @@ class Trace(Event):
     streams: Optional[int] = None
     pause: float = 0.0  # for which the training thread stood still, before and after
     left_out: Optional[str] = None  # what is missing, and why
+    parts: List[Tuple[str, int, float]] = field(default_factory=list)  # phase, times in it, seconds of the device
     asked: Optional[int] = None  # its number among those of this process that a person asked for; None: nobody did
 
 
@@ -228,7 +232,11 @@ class Pulse(Event):
     role: Optional[str] = None
     stage: Optional[str] = None
     spans: List[Tuple[str, float]] = field(default_factory=list)  # open spans, outermost first: name, seconds
-    frame: Optional[str] = None  # the main thread's innermost user frame, when something is open for long
+    frame: Optional[str] = None  # the training thread's innermost user frame, where no step has ended for long
+    activity: Optional[str] = None  # what a library does there
+    busy: Optional[float] = None  # cores that the process has used since the pulse before, where there is a frame
+    # Other threads of the program, once nothing has ended for long, and where they have moved: name, line, activity.
+    threads: Optional[List[Tuple[str, str, str]]] = None
     dropped: int = 0  # events lost so far by this producer (full disk, full queue)
 
 
@@ -240,6 +248,9 @@ class Frames(Event):
     # Phase, "other" or "between steps"; place; samples.
     rows: List[Tuple[str, Place, int]] = field(default_factory=list)
     begin: Optional[float] = None  # when the first of them was taken
+
+
+ASKED = "asked"  # the code of the note that a journal has of each request at the process's socket
 
 
 @dataclass
@@ -383,6 +394,8 @@ class Host(Event):
     tree_files: Optional[int] = None  # open files
     tree_workers: Optional[int] = None  # DataLoader workers
     tree_executors: Optional[int] = None  # other processes that the trainers started
+    tree_stopped: Optional[int] = None  # processes that a signal or a debugger has stopped
+    output: Optional[float] = None  # bytes a second that the training prints
     cpu_stolen: Optional[float] = None  # percent of the machine that its hypervisor gave to others
 
 

@@ -150,7 +150,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Generate:
-    """Settings of a call of generate() without a cache."""
+    """Settings of a call of generate() without a cache, or that there is none in a loop of the program's own."""
 
     use_cache: Optional[bool] = None
     set_by: Optional[str] = None  # where that is set, in words
@@ -165,6 +165,14 @@ class Plan:
     steps: Optional[int] = None  # that may count batches or updates
     steps_name: Optional[str] = None
     updates: Optional[int] = None  # of the optimizer, by the loops around them
+
+
+@dataclass(frozen=True)
+class Training:
+    """Which training of its process begins; of one process after another, readers tell them apart themselves."""
+
+    number: Optional[int] = None  # from 1; 1 after another number: they were parts of one after all
+    settings: Dict[str, Any] = field(default_factory=dict)  # numbers and switches, the optimizer's among them
 
 
 @dataclass(frozen=True)
@@ -394,6 +402,7 @@ class ZeroRate:
     highest: Optional[float] = None  # learning rate before
     since: Optional[float] = None  # seconds since the first check
     until: Optional[float] = None
+    of: Optional[int] = None  # optimizers, where it is one's of several, from the start
 
 
 @dataclass(frozen=True)
@@ -516,6 +525,7 @@ class RunFacts:
     dataset: Dataset = Dataset()
     generate: Generate = Generate()
     plan: Optional[Plan] = None
+    training: Training = Training()
 
     model: TrainedModel = TrainedModel()
     optimizer: Optimizer = Optimizer()

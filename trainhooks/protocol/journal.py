@@ -7,6 +7,8 @@ import os
 import resource
 import socket
 import time
+from _socket import socket as Socket  # below what gevent replaces, which waits where this one refuses
+from os import write  # a test of the program may have put another in its place there
 from pathlib import Path
 from typing import Iterator, Optional
 
@@ -37,12 +39,12 @@ class Journal:
 
     def _open(self) -> None:
         """Open the file where that is possible, and end an earlier writer's unfinished last line."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # a program may forbid files with an error of its own
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self._file = Kept(handle, self._path)
             size = os.fstat(self._file.number).st_size
             if size and os.pread(self._file.number, 1, size - 1) != b"\n":
-                os.write(self._file.number, b"\n")
+                write(self._file.number, b"\n")
 
     def append(self, batch: bytes, events: int) -> None:
         """Write whole lines. Never raises: what the disk refuses is tried again with the next batch."""
@@ -67,8 +69,8 @@ class Journal:
             while done < len(data):  # a disk that fills up takes a part and refuses the rest
                 if done and not file.is_ours():
                     return False
-                done += os.write(file.number, data[done:] if done else data)
-        except OSError:
+                done += write(file.number, data[done:] if done else data)
+        except Exception:  # as above
             if done and file.is_ours():  # no half line may stay, or two lines merge
                 with contextlib.suppress(OSError):
                     os.ftruncate(file.number, os.fstat(file.number).st_size - done)
@@ -103,11 +105,11 @@ class Notifier:
             return
         try:
             if self._kept is None or not self._kept.is_ours():  # the program may have closed it
-                self._kept = kept_with_room(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach())
-            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, self._kept.number)
-        except OSError:
+                self._kept = kept_with_room(Socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach())
+            sender = Socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, self._kept.number)
+        except Exception:  # a program may forbid sockets with an error of its own
             self.close()
-            self._inbox = None  # descriptors are short: the program needs them more
+            self._inbox = None  # where descriptors are short, the program needs them more
             return
         try:
             for datagram in datagrams(batch):
@@ -115,7 +117,7 @@ class Notifier:
             self._retry_at = 0.0
         except BlockingIOError:  # the recorder is behind
             pass
-        except OSError:  # nobody records the run
+        except Exception:  # nobody records the run, or as above
             self._retry_at = time.monotonic() + RETRY_SECONDS
         finally:
             sender.detach()

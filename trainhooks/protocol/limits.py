@@ -12,6 +12,7 @@ MAX_TEXT = 4096  # characters of a note, a reason, a fact
 MAX_METRICS = 2000  # metric names a run; what comes after shares the bucket OVERFLOW
 MAX_INTEGER = 2**53  # beyond it JSON readers in other languages lose digits
 MAX_GPU_PROCESSES = 64  # on one GPU
+MAX_OTHER_THREADS = 8  # of a process that stands still, whose lines are told
 OVERFLOW = "overflow"
 
 Number = Union[int, float, str]  # a non-finite number travels as "nan", "inf" or "-inf"

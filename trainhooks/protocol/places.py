@@ -10,6 +10,7 @@ from typing import Any, List, NamedTuple, Optional
 from trainhooks.protocol.limits import MAX_NAME, OVERFLOW
 
 FROM = ", from "
+MAX_FRAMES = 40  # of a stack
 MIN_LIBRARY_ROOM = 12  # characters; what is shorter names no line
 
 
@@ -78,6 +79,19 @@ class Place(NamedTuple):
     def written(self) -> List[Any]:
         """Return the array of a line of JSON."""
         return _without_end([*self[:5], self.library and self.library.written()])
+
+
+class ThreadStack(NamedTuple):
+    """Where a thread is: its frames with the innermost first, of long stacks the MAX_FRAMES innermost ones."""
+
+    name: str
+    is_main: bool
+    frames: List[Line]
+    users: Optional[int] = None  # the innermost of them in the program's own code; None: none is
+
+    @property
+    def users_line(self) -> Optional[Line]:
+        return None if self.users is None else self.frames[self.users]
 
 
 OTHERS = Place(OVERFLOW, 0)  # all places beyond a limit together

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import lru_cache
 from typing import Any, Dict, List, Optional
 
 
@@ -28,8 +29,17 @@ def has_foreign_pids(known: Dict[str, Any]) -> bool:
 
 def pid_namespace() -> Optional[str]:
     """Return the name of the namespace in which this process's pids count; None where the platform has none."""
+    return _namespace("pid")
+
+
+def time_namespace() -> Optional[str]:
+    """Return the name of the namespace that this process's monotonic clock counts in; None where there are none."""
+    return _namespace("time")
+
+
+def _namespace(kind: str) -> Optional[str]:
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
         return None
 
@@ -40,7 +50,7 @@ def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:
         return False
     fields = _proc_stat(pid)
     if fields is not None:
-        return fields[0] not in "ZX" and (ticks is None or int(fields[19]) == ticks)
+        return fields[0] not in "ZX" and (ticks is None or _ticks(fields) == ticks)
     if sys.platform.startswith("linux"):
         return False
     try:
@@ -62,9 +72,9 @@ def boot_id() -> Optional[str]:
 
 
 def start_ticks(pid: int) -> Optional[int]:
-    """Return when a process started, in clock ticks since boot; None where unknown."""
+    """Return when a process started, in clock ticks since boot, alike in all time namespaces; None where unknown."""
     fields = _proc_stat(pid)
-    return int(fields[19]) if fields else None
+    return _ticks(fields) if fields else None
 
 
 def parent(pid: int) -> Optional[int]:
@@ -78,8 +88,23 @@ def started_monotonic(pid: int) -> Optional[float]:
     ticks = start_ticks(pid)
     if ticks is None or not hasattr(time, "CLOCK_BOOTTIME"):
         return None
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - _boot_offset(os.getpid()) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - max(0.0, age)
+
+
+def _ticks(fields: List[str]) -> int:
+    return int(fields[19]) - _boot_offset(os.getpid()) * os.sysconf("SC_CLK_TCK")
+
+
+@lru_cache(maxsize=1)
+def _boot_offset(_pid: int) -> int:
+    """Return the seconds by which a process's time namespace moves the time of the boot: by zero, but in containers."""
+    try:
+        with open("/proc/self/timens_offsets") as source:
+            rows = dict(row.split(None, 1) for row in source)
+        return int(rows["boottime"].split()[0])
+    except (OSError, ValueError, KeyError):  # a system without these namespaces
+        return 0
 
 
 def _proc_stat(pid: int) -> Optional[List[str]]:

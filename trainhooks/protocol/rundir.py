@@ -181,6 +181,7 @@ def new_run(name: str, **identity: Any) -> Path:
         "started": time.time(),
         "started_monotonic": time.monotonic(),
         "boot_id": process_identity.boot_id(),
+        "time_namespace": process_identity.time_namespace(),
         "pid_namespace": process_identity.pid_namespace(),
     }
     known.update(identity)
@@ -236,6 +237,11 @@ def rename(run: Path, name: str) -> None:
 
 def rank_journal(run: Path, rank: int, producer: str) -> Path:
     return run / f"rank-{rank}-{producer}.jsonl"
+
+
+def actor_journal(run: Path, producer: str) -> Path:
+    """Return the journal of a process that steps environments, and trains nothing itself."""
+    return run / f"actor-{producer}.jsonl"
 
 
 def node_journal(run: Path, host: Optional[str] = None) -> Path:

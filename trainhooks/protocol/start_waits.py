@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from trainhooks.protocol.calls import TRACKER, Frame
 
 IMPORT, DOWNLOAD, CHECKPOINT, DATA_SET = "import", "download", "checkpoint", "data set"
-TO_GPU, WORKERS, FIRST_BATCH = "model to GPU", "workers", "first batch"
+WEIGHTS, TO_GPU, WORKERS, FIRST_BATCH = "new weights", "model to GPU", "workers", "first batch"
 COMPILE, RANKS, LOCK_FILE = "compile", "ranks", "lock file"
 
 INIT_GROUP = "init_process_group"
@@ -45,6 +45,8 @@ _ROWS = (
     _Row(CHECKPOINT, "", ("safetensors/", "torch/distributed/checkpoint/")),
     _Row(CHECKPOINT, "", ("transformers/modeling_utils.py", "diffusers/models/"), ("from_pretrained", "_load", "load")),
     _Row(DATA_SET, "", ("datasets/load.py", "datasets/builder.py", "datasets/arrow_dataset.py")),
+    _Row(WEIGHTS, "", ("torch/nn/init.py",)),
+    _Row(WEIGHTS, "", ("torch/nn/modules/",), ("reset_parameters", "_reset_parameters", "init_weights")),
     _Row(TO_GPU, "", ("torch/nn/modules/module.py",), ("to", "cuda", "_apply")),
     _Row(TO_GPU, "", ("torch/cuda/__init__.py",), ("_lazy_init",)),
     _Row(WORKERS, "", ("multiprocessing/process.py",), ("start",)),

@@ -14,12 +14,18 @@ HIGHER_IS_BETTER = (REWARD, ACCURACY, "acc", "f1", "bleu", "rouge", "score", "pa
 # Metrics that the hooks add to a program's own: of calls of generate(), and the seconds of each reward function.
 # Of the decoding steps in which all sequences of a call end, `TAIL_STEPS` are those with under a quarter at work.
 DECODE_STEPS, TAIL_STEPS, UNCACHED_CALLS = "decode_steps", "tail_steps", "uncached_calls"
+OWN_LOOP = "a loop of the program's own"  # it gives the model all tokens so far for each new one
 GENERATE_METRICS = frozenset((
     "generate_calls", "generate_batch", "completions", "prompt_tokens", "new_tokens",
     DECODE_STEPS, TAIL_STEPS, UNCACHED_CALLS,
 ))  # fmt: skip
 ENV_STEPS, EPISODES, EPISODE_LENGTH, EPISODE_RETURN = "env_steps", "episodes", "episode_length", "episode_return"
+LOWEST, HIGHEST = "_min", "_max"  # behind the name of a mean over several episodes
+EPISODE_FIGURES = (EPISODE_RETURN, EPISODE_LENGTH)
+EPISODE_EXTREMES = frozenset(name + end for name in EPISODE_FIGURES for end in (LOWEST, HIGHEST))
+BETWEEN_STEPS = "between steps"  # the phase of stack samples outside all steps
 ENV_CALLS, ENV_SECONDS = "env_calls", "env_seconds"  # of `step`: a vector's call is one step of each environment
+ACTOR = "actor"  # the source of a process that steps environments, and trains nothing itself
 HOOKS_METRICS = GENERATE_METRICS | {ENV_STEPS, ENV_CALLS, ENV_SECONDS, EPISODES, EPISODE_LENGTH}
 REWARD_SECONDS = "reward_seconds/"
 

@@ -30,6 +30,7 @@ from trainhooks.lane_entries import (
     PhaseMarker,
 )
 from trainhooks.protocol.events import Note, Pulse, Span
+from trainhooks.protocol.vocabulary import BETWEEN_STEPS, REWARD
 from trainhooks.recording.step_annotations import OpenScope, OpenStep, PhaseTime, ProcessState, StepAnnotations
 from trainhooks.recording.step_blocks import UNITS, Mapping, PlainStep, StepEvent, amounts_of, are_plain
 
@@ -73,6 +74,8 @@ class Assembler:
         self._body_ns = 0  # of the last step, without the wait for its item
         self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the phases open around it
         self._warned_nested = False
+        self._left: Optional[Tuple[str, int]] = None  # the last phase or span outside of steps, and its end
+        self._scored = 0  # steps in a row that began where texts had been generated
         self._held: Optional[StepEvent] = None  # the last step of a loop that was left: see `_quit`
 
     def add_entry(self, entry: Tuple[Any, ...]) -> None:
@@ -178,6 +181,11 @@ class Assembler:
         if loop is AUTOMATIC and t < self.accounted_until:
             t = self.accounted_until
         self.step = OpenStep(loop, t, number)
+        # What lies between texts that were generated and the first call that learns from them, step after step.
+        scored = loop is AUTOMATIC and self._left == ("generation", t)
+        self._scored = self._scored + 1 if scored else 0
+        if self._scored > 1 or (self._scored and self.process.steps <= 1):
+            self._set_base_phase(self.step, t, REWARD)
         if number == 0:
             self.step.item_at = t  # a step that waits for no item
 
@@ -352,6 +360,7 @@ class Assembler:
             return
         scope = self.enclosing.pop()
         self.accounted_until = t
+        self._left = scope.name, t
         own = (t - scope.since) - (self.accounted_ns - scope.accounted_ns)
         if self.step is not None:  # the open step began inside it
             own -= t - self.step.began
@@ -396,7 +405,7 @@ class Assembler:
         if self.step is not None:
             phase = self.step.open_phases[-1] if self.step.open_phases else self.step.base_phase
             return phase.name if phase is not None else "other"
-        return self.enclosing[-1].name if self.enclosing else "between steps"
+        return self.enclosing[-1].name if self.enclosing else BETWEEN_STEPS
 
     def pulse(self, t: int) -> Pulse:
         """Return what is open at `t`, nanoseconds of the host clock."""

@@ -15,36 +15,45 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
 from trainhooks.device.device_lane import DeviceLane
 from trainhooks.device.device_times import DeviceTimes
 from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, monotonic_seconds
-from trainhooks.protocol import control, process_identity, rundir, secrets
+from trainhooks.own_thread import PAUSE, unpatched
+from trainhooks.program_errors import FAILED, failure, show
+from trainhooks.protocol import calls, control, process_identity, rundir, secrets
 from trainhooks.protocol.encoding import fitting_line, lines_encoder, to_dict
-from trainhooks.protocol.events import Bye, Event, Facts, Hello
+from trainhooks.protocol.events import ASKED, Bye, Event, Facts, Hello, Note, Pulse
 from trainhooks.protocol.journal import Journal, Notifier
 from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_TEXT, clean
 from trainhooks.protocol.places import Place
 from trainhooks.protocol.traced_events import events_path
-from trainhooks.recording import facts, jobs
+from trainhooks.protocol.vocabulary import ACTOR
+from trainhooks.recording import facts, jobs, sources
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.busy_threads import BusyThreads
 from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
-from trainhooks.recording.frames import Sampler, error_place, error_text
+from trainhooks.recording.frames import Sampler, error_place, error_text, other_threads, thread_stacks
 from trainhooks.recording.gc_pauses import LateWakes
+from trainhooks.recording.gc_room import CollectorRoom
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
 from trainhooks.recording.trace_events import TraceEvents
 
+_release = unpatched(select, "select")
 WAKE_SECONDS = 0.05
+ACTOR_WAKE_SECONDS = 0.5  # of a process that only steps environments: there may be many, and each puts as seldom
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
 MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
 MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
 PULSE_SECONDS = 1.0  # between two pulses
 MIN_OPEN_SECONDS = 5.0  # of a phase or a step, after which a pulse has the stack position
+MIN_STILL_SECONDS = 15.0  # likewise, after which it tells of the other threads
+
+T = TypeVar("T")
 
 
 class BackgroundWriter:
@@ -52,19 +61,21 @@ class BackgroundWriter:
 
     Args:
         lanes: of the process; lanes of threads that have ended are removed.
-        wait: waits at most so many seconds for the end of the program; returns whether it ended.
+        wait: waits at most so many seconds; returns LEAVE as the program ends, PAUSE as it forks, else 0.
         error: returns what ended the program, once it has ended.
         parted: called when all is written; returns whether the program may go on nevertheless.
         device: the lane of the device.
+        acts: returns whether the process only steps environments. It is no rank then, and nobody asks it for anything.
     """
 
     def __init__(
         self,
         lanes: List[Lane],
-        wait: Callable[[float], bool],
+        wait: Callable[[float], int],
         error: Callable[[], Optional[BaseException]],
         parted: Callable[[], bool],
         device: DeviceLane,
+        acts: Callable[[], bool],
     ) -> None:
         self._lanes = lanes
         self._wait = wait
@@ -85,12 +96,20 @@ class BackgroundWriter:
         self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
+        self._steps_seen = 0, monotonic_seconds()  # steps of the process, and when a pulse showed the last of them
         self._place: Optional[Place] = None  # last stack position of the primary lane's thread
+        self._cpu = 0.0, 0.0  # seconds of the clock and of the process at the last pulse
+        self._threads: Optional[List[Tuple[str, str, str]]] = None  # as told last
         self._dropped = 0
         self._device = device
+        self._acts = acts
+        self._is_actor = False
+        self._ranks: Dict[str, int] = {}
         self._device_times = DeviceTimes(self._process, device)
         self._trace_events = TraceEvents(self._process, device)
         self._control: Optional[ControlSocket] = None
+        self._room = CollectorRoom()
+        self._failed: Set[str] = set()  # parts that record nothing any more
         self._late_wakes = LateWakes(WAKE_SECONDS)
         self._busy_threads = BusyThreads()
         self._devices = Devices()
@@ -101,31 +120,41 @@ class BackgroundWriter:
         """Return the number of steps that have been recorded."""
         return self._process.steps
 
-    def run(self) -> None:
-        """Record until the end of the program, then write what is left. To be called after `open`."""
-        while True:
-            self._record()
-            self._take_leave()
-            if not self._parted():
-                break
-        self._close()
+    def run(self) -> bool:
+        """Record until the end of the program, then write what is left. To be called after `open`.
 
-    def _record(self) -> None:
-        """Record until the end of the program, what a flood left included."""
-        flooded, asked = False, monotonic_seconds()
-        while not self._wait(0.0 if flooded else WAKE_SECONDS):
-            if not flooded and self._process.primary is not None:
-                overslept = monotonic_seconds() - asked - WAKE_SECONDS
-                self._late_wakes.add(overslept)
-                self._busy_threads.add(overslept)
-            flooded = self._assemble(rested=not flooded) > MAX_PASS_ENTRIES
-            if not flooded:
-                self._sample_stack()
-            self._write()
+        Returns:
+            Whether this only pauses.
+        """
+        while self._record():
+            with self._room:
+                self._take_leave()
+            if not self._parted():
+                self._close()
+                return False
+        return True
+
+    def _record(self) -> bool:
+        """Record until the end of the program, what a flood left included. Return False for a pause."""
+        flooded, asked, ended = False, monotonic_seconds(), 0
+        while not (ended := self._wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
+            with self._room:
+                if not (flooded or self._is_actor or self._process.primary is None):
+                    overslept = monotonic_seconds() - asked - WAKE_SECONDS
+                    self._late_wakes.add(overslept)
+                    self._busy_threads.add(overslept)
+                flooded = self._assemble(rested=not flooded) > MAX_PASS_ENTRIES
+                if not flooded:
+                    self._guarded("samples of the stack", self._sample_stack)
+                    sources.read_wanted()
+                self._write()
             asked = monotonic_seconds()
+        if ended == PAUSE:
+            return False
         until = monotonic_seconds() + MAX_FLUSH_SECONDS
         while self._assemble(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
             self._write()
+        return True
 
     def open(self, group: Dict[str, int]) -> None:
         """Find or make the run and send the hello event.
@@ -133,20 +162,31 @@ class BackgroundWriter:
         Args:
             group: this process's place in its process group when the first event came; empty without one.
         """
-        ranks = facts.rank_facts(group)
-        self._run = _join_or_make_run(self._lanes, ranks)
+        self._ranks, self._is_actor = facts.rank_facts(group), self._acts()
+        self._run = _join_or_make_run(self._lanes, self._ranks)
+        sources.read_main()
         if self._run is not None:
-            path = rundir.rank_journal(self._run, ranks.get("rank", 0), self.producer)
-            with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
-                self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
-            self._journal = Journal(path)
             self._notifier = Notifier(self._run)
-            self._control = ControlSocket(control.socket_path(path))
-            self._trace_events.events_file = events_path(self._run, self.producer)
+            if self._is_actor:
+                self._journal = Journal(rundir.actor_journal(self._run, self.producer))
+            else:
+                self._open_as_rank(self._run)
+        self._greet()
+
+    def _open_as_rank(self, run: Path) -> None:
+        path = rundir.rank_journal(run, self._ranks.get("rank", 0), self.producer)
+        with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
+            self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
+        self._journal = Journal(path)
+        self._control = ControlSocket(control.socket_path(path))
+        self._trace_events.events_file = events_path(run, self.producer)
+
+    def _greet(self) -> None:
         hello = Hello(
             producer="", seq=0, t=monotonic_seconds(), wall=time.time(), pid=os.getpid(), host=socket.gethostname()
         )
-        for name, value in ranks.items():
+        hello.source = ACTOR if self._is_actor else hello.source
+        for name, value in self._ranks.items():
             setattr(hello, name, value)
         hello.process_started = process_identity.started_monotonic(os.getpid())
         hello.name = facts.program_name()
@@ -154,17 +194,53 @@ class BackgroundWriter:
         self._sent_facts["versions"] = hello.facts["versions"]
         self._send([to_dict(hello)])
 
+    def _begin_training(self) -> None:
+        """Go on as a rank: what only stepped environments so far trains."""
+        self._is_actor = False
+        if self._run is None or self._journal is None:
+            return
+        self._journal.close()
+        before = rundir.actor_journal(self._run, self.producer)
+        with contextlib.suppress(OSError):  # then there are two journals, of one producer
+            before.rename(rundir.rank_journal(self._run, self._ranks.get("rank", 0), self.producer))
+        self._open_as_rank(self._run)
+        self._greet()
+
     def _assemble(self, rested: bool) -> int:
         """Encode what the lanes hold, up to MAX_PASS_ENTRIES each. Return the length of the longest lane.
 
         Args:
             rested: whether a whole WAKE_SECONDS has passed since the last call.
         """
+        if self._is_actor and not self._acts():
+            self._guarded("the begin of training", self._begin_training)
+        longest = self._guarded("steps", self._assemble_lanes, rested) or 0
+        self._guarded("times of the device", self._take_device_times)
+        self._guarded("traces", self._take_traces)
+        self._guarded("facts", self._take_pulse)
+        return longest
+
+    def _guarded(self, part: str, take: Callable[..., Optional[T]], *given: Any) -> Optional[T]:
+        """Return `take(*given)`; None where it fails, or did before: an error ends one part, which a note tells."""
+        if part in self._failed:
+            return None
+        try:
+            return take(*given)
+        except Exception as error:
+            self._failed.add(part)
+            note = Note(producer="", seq=0, t=monotonic_seconds(), level="warning", code=FAILED)
+            note.text = failure(part, error)
+            self._stamp([to_dict(note)])
+            show(error)
+            return None
+
+    def _assemble_lanes(self, rested: bool) -> int:
         longest = 0
         for lane in list(self._lanes):
             batches = self._assembler_of(lane)
             assembler = batches.assembler
-            ended = not (assembler.is_main or lane.thread.is_alive())
+            # A lane with a follower is the training's: its next step may come from another thread.
+            ended = not (assembler.is_main or lane.follower is not None or lane.thread.is_alive())
             entries = lane.entries
             if len(entries) == entries.maxlen:
                 self._dropped += 1  # at least one entry was lost; the number is unknown
@@ -176,27 +252,42 @@ class BackgroundWriter:
             while left > 0:
                 left -= batches.assemble(entries, SLICE_ENTRIES)
                 self._stamp(assembler.events)
-                select.select((), (), (), 0)  # releases the interpreter, without the timer that sleep(0) arms
+                _release((), (), (), 0)  # releases the interpreter, without the timer that sleep(0) arms
+                self._room.renew()
             if ended and not entries:
                 self._forget(lane)
+        return longest
+
+    def _take_device_times(self) -> None:
         self._device_times.watch(self._device.check_cuda())
         self._stamp(self._device_times.take())
+
+    def _take_traces(self) -> None:
         self._stamp(self._trace_events.take(self.producer))
         self._take_request()
         primary = self._process.primary
         stepping = primary is not None and primary.lane is not None
         self._trace_events.consider(self._assembler_of(primary.lane) if stepping else None)  # type: ignore[union-attr]
+
+    def _take_pulse(self) -> None:
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE_SECONDS
             self._stamp([to_dict(self._pulse()), *self._new_facts()])
-        return longest
 
     def _take_request(self) -> None:
         """Take what this process is asked for, if anything is."""
         asked = self._control.poll() if self._control is not None else None
-        if asked is not None:
-            self._trace_events.add_request(*asked)
+        if asked is None:
+            return
+        request, caller = asked
+        note = Note(producer="", seq=0, t=monotonic_seconds(), text=f"asked for {request.text}", code=ASKED)
+        self._stamp([to_dict(note)])
+        if isinstance(request, control.TraceRequest):
+            self._trace_events.add_request(request, caller)
+        else:
+            caller.send(control.stacks_line(thread_stacks()))
+            caller.close()
 
     def forget(self) -> None:
         """In a forked child: leave the parent's socket to the parent."""
@@ -260,10 +351,36 @@ class BackgroundWriter:
             mains = [assembler for assembler in assemblers if assembler.is_main]
             leading = (mains or assemblers or [Assembler(self._process, "", True)])[0]
         pulse = leading.pulse(host_clock())
-        if leading is primary and max(pulse.step_open or 0.0, pulse.phase_open or 0.0) > MIN_OPEN_SECONDS:
-            pulse.frame = None if self._place is None else str(self._place)
+        if primary is not None and self._place is not None:
+            self._tell_place(pulse, self._place, primary.lane.thread.ident)
         pulse.dropped = self._dropped + self._process.lost + (self._journal.dropped if self._journal else 0)
         return pulse
+
+    def _tell_place(self, pulse: Pulse, place: Place, training: int) -> None:
+        """Tell where the training stands, and where the other threads are, once nothing has ended for long."""
+        still = self._open_seconds(pulse)
+        before, self._cpu = self._cpu, (pulse.t, time.process_time())
+        if still <= MIN_OPEN_SECONDS:
+            self._threads = None
+            return
+        pulse.frame, pulse.activity = str(place), place.activity or None
+        error = getattr(sys, "last_value", None) if place.activity == calls.EXIT else None
+        if error is not None:
+            with contextlib.suppress(Exception):  # the source that it names may be gone or broken
+                pulse.frame, pulse.activity = error_place(error) or pulse.frame, calls.RAISED
+        if before[0] and pulse.t > before[0]:
+            pulse.busy = round((self._cpu[1] - before[1]) / (pulse.t - before[0]), 3)
+        if still > MIN_STILL_SECONDS:
+            threads = other_threads(self._sampler, training)
+            if threads != (self._threads or []):
+                pulse.threads = self._threads = threads
+
+    def _open_seconds(self, pulse: Pulse) -> float:
+        """Return for how long nothing has ended: the open step or span, or the time between two steps."""
+        if self._process.steps != self._steps_seen[0]:
+            self._steps_seen = self._process.steps, pulse.t
+        spans = [seconds for _, seconds in pulse.spans]
+        return max(pulse.step_open or 0.0, pulse.phase_open or 0.0, *spans, pulse.t - self._steps_seen[1])
 
     def _new_facts(self) -> List[Dict[str, Any]]:
         """Return the facts that changed since the last pulse: loaded libraries, torch's settings, GPUs in use."""
@@ -284,6 +401,20 @@ class BackgroundWriter:
     def _take_leave(self) -> None:
         """Write what was held back, and a bye: further events may follow it if the program goes on."""
         error = self._error()
+        self._guarded("last events", self._take_last, error)
+        bye = Bye(producer="", seq=0, t=monotonic_seconds())
+        if error is not None:
+            bye.error = type(error).__name__
+            with contextlib.suppress(Exception):  # the text is the program's code
+                bye.error = clean(secrets.mask(error_text(error)[:MAX_TEXT]), 512)
+            with contextlib.suppress(Exception):  # the source that it names may be gone or broken
+                bye.place = error_place(error)
+        bye.dropped = self._dropped + self._process.lost
+        if self._journal is not None:
+            bye.dropped += self._journal.dropped + self._journal.waiting_events
+        self._send([to_dict(bye)])  # by itself: it says what became of the lines before it
+
+    def _take_last(self, error: Optional[BaseException]) -> None:
         for batches in self._assemblers.values():
             assembler = batches.assembler
             if error is not None:
@@ -298,20 +429,8 @@ class BackgroundWriter:
         changed = {name: status for name, status in known.items() if status != self._sent_facts.get(name)}
         if changed:
             self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))])
-        self._send(
-            self._frames(monotonic_seconds(), is_last=True)
-        )  # with all the above: the end of the program waits, and a disk may be slow
-        bye = Bye(producer="", seq=0, t=monotonic_seconds())
-        if error is not None:
-            bye.error = type(error).__name__
-            with contextlib.suppress(Exception):  # the text is the program's code
-                bye.error = clean(secrets.mask(error_text(error)[:MAX_TEXT]), 512)
-            with contextlib.suppress(Exception):  # the source that it names may be gone or broken
-                bye.place = error_place(error)
-        bye.dropped = self._dropped + self._process.lost
-        if self._journal is not None:
-            bye.dropped += self._journal.dropped + self._journal.waiting_events
-        self._send([to_dict(bye)])  # by itself: it says what became of the lines before it
+        # With all the above: the end of the program waits, and a disk may be slow.
+        self._send(self._frames(monotonic_seconds(), is_last=True))
 
     def _close(self) -> None:
         self._device_times.watch(False)

@@ -58,7 +58,7 @@ class BusyThreads:
                 continue
             self._seconds[number] = seconds
             spent = seconds - before.get(number, seconds)
-            if spent > most and thread.ident not in (training, threading.get_ident()):
+            if spent > most and thread.ident != training:
                 busiest, most = thread, spent
         self._late.clear()
         if busiest is not None and elapsed and most >= MIN_SHARE * elapsed and late >= MIN_LATE_SECONDS:

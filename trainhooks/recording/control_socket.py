@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from _socket import socket as Socket
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple, Union
 
 from trainhooks.lane_entries import monotonic_seconds
 from trainhooks.protocol import control
-from trainhooks.protocol.control import Answer, TraceRequest
+from trainhooks.protocol.control import Answer, StackRequest, TraceRequest
 from trainhooks.protocol.descriptors import Kept, kept_with_room
 from trainhooks.protocol.journal import SEND_FLAGS
 
@@ -78,8 +79,13 @@ class Caller:
             return False
 
     def answer(self, answer: Answer) -> None:
+        self.send(answer.line())
+
+    def send(self, line: bytes) -> None:
+        """Send what the kernel takes at once, which is all of it where the caller reads."""
         with contextlib.suppress(OSError), _socket(self.kept) as connection:
-            connection.send(answer.line(), SEND_FLAGS)
+            while line:
+                line = line[connection.send(line, SEND_FLAGS) :]
 
     def close(self) -> None:
         self.kept.close()
@@ -106,7 +112,7 @@ class ControlSocket:
         elif not hasattr(socket, "SO_PEERCRED"):
             self.status = UNKNOWN_CALLERS
 
-    def poll(self) -> Optional[Tuple[TraceRequest, Caller]]:
+    def poll(self) -> Optional[Tuple[Union[TraceRequest, StackRequest], Caller]]:
         """Return a request that has arrived, with who is to be answered. Never raises, and never waits."""
         if self.status is not None:
             return None
@@ -115,11 +121,11 @@ class ControlSocket:
                 self._listening = self._listen()
             if self._reading is None:
                 self._reading = self._accept(self._listening)
-        except OSError as error:
+        except Exception as error:  # a program may forbid sockets with an error of its own
             if self._listening is not None and not self._listening.is_ours():  # closed by the program
                 self._listening = None
             else:
-                self.status = f"off: {error.strerror}"
+                self.status = f"off: {getattr(error, 'strerror', None) or type(error).__name__}"
             return None
         caller = self._reading
         line = caller.receive() if caller is not None else None
@@ -127,7 +133,7 @@ class ControlSocket:
             return None
         self._reading = None
         found = control.read_request(line) if line.endswith(b"\n") else _why_incomplete(line)
-        if isinstance(found, TraceRequest):
+        if not isinstance(found, str):
             return found, caller
         caller.answer(Answer(control.REFUSED, [found]))
         caller.close()
@@ -141,7 +147,7 @@ class ControlSocket:
         """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
-        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        opened = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             os.fchmod(opened.fileno(), 0o600)  # of what is made by `bind`, whatever the umask
             with control.address(self._path) as address:
@@ -159,9 +165,10 @@ class ControlSocket:
         """
         try:
             with _socket(listening) as server:
-                connection, _ = server.accept()
+                number, _ = server._accept()  # type: ignore[attr-defined]  # as `accept` calls it
         except (BlockingIOError, ConnectionError):
             return None
+        connection = Socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, number)
         try:
             if control.peer_uid(connection) not in (os.getuid(), 0):
                 return None
@@ -194,7 +201,7 @@ def _why_incomplete(line: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _socket(kept: Kept) -> Iterator[socket.socket]:
+def _socket(kept: Kept) -> Iterator[Socket]:
     """Yield a descriptor of ours as a socket that never waits.
 
     Raises:
@@ -202,7 +209,7 @@ def _socket(kept: Kept) -> Iterator[socket.socket]:
     """
     if not kept.is_ours():
         raise OSError("closed by the program")
-    used = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, kept.number)
+    used = Socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, kept.number)
     try:
         used.setblocking(False)  # whatever default the program has set
         yield used

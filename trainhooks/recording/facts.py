@@ -13,8 +13,9 @@ import sys
 from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks.device import cuda
+from trainhooks.protocol import environment
 from trainhooks.protocol.limits import MAX_NAME, clean
-from trainhooks.protocol.secrets import mask, mask_argv
+from trainhooks.protocol.secrets import mask_argv
 
 _gpu_memory_figures: Dict[str, int] = {}  # as read last
 
@@ -162,16 +163,6 @@ def _uuid(properties: Any, index: int, visible: List[str]) -> Optional[str]:
     return clean(word, MAX_NAME) if word.startswith("GPU-") else None
 
 
-# The environment that explains speed or identity, and holds no secrets.
-ENVIRONMENT = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "NCCL_DEBUG",
-    "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "TORCH_LOGS",
-    "NVIDIA_TF32_OVERRIDE", "HF_HUB_OFFLINE", "CONDA_DEFAULT_ENV", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_NTASKS",
-    "TORCHELASTIC_RUN_ID", "KERAS_BACKEND", "JAX_PLATFORMS", "TORCH_DISTRIBUTED_DEBUG",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-)  # fmt: skip
-
 # Libraries whose version is read where they are loaded already.
 LIBRARIES = (
     "torch", "transformers", "trl", "peft", "accelerate", "lightning", "datasets", "numpy", "deepspeed", "keras", "jax",
@@ -187,7 +178,7 @@ def process_facts() -> Dict[str, Any]:
         "cwd": clean(_cwd()),
         "python": platform.python_version(),
         "versions": library_versions(),
-        "environment": {name: clean(mask(os.environ[name]), 256) for name in ENVIRONMENT if name in os.environ},
+        "environment": environment.recorded(),
         "cpus": _usable_cpus(),
     }
     commit = git_commit(_cwd())

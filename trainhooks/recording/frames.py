@@ -8,20 +8,22 @@ line that an exception came from is named in the same way.
 from __future__ import annotations
 
 import ast
-import linecache
 import opcode
 import os
 import re
 import sys
 import sysconfig
+import threading
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Frames
-from trainhooks.protocol.limits import MAX_NAME, clean
-from trainhooks.protocol.places import Line, Place
+from trainhooks.protocol.limits import MAX_NAME, MAX_OTHER_THREADS, clean
+from trainhooks.protocol.places import MAX_FRAMES, Line, Place, ThreadStack
+from trainhooks.protocol.vocabulary import BETWEEN_STEPS
+from trainhooks.recording import program_package, sources
 
 MAX_CACHED_LINES = 500  # kept; a program is sampled in a few dozen
 MAX_CALL_LINES = 40  # source lines; a longer call is not named
@@ -38,6 +40,8 @@ SLACK_SECONDS = 0.02  # whoever asks wakes on a clock of its own, a little early
 # Between two reports: at first often, so that a short run shows what grows in it.
 FRAMES_SECONDS, FIRST_REPORT_SECONDS = 30.0, 1.0
 
+# There a collection of garbage lets other threads run inside `ast.parse`, which fails if they parse, too (gh-106905).
+_TREES_COLLIDE = (3, 11) <= sys.version_info < (3, 11, 8)
 _ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings stay closed
 _WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
 # Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
@@ -92,7 +96,7 @@ def called_name(position: Position) -> Optional[str]:
     code = position.code
     try:
         text = _expression(position).strip()
-        tree = parse_source(text) if text else None
+        tree = _parse_alone(text) if text else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
         return None
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
@@ -110,16 +114,30 @@ def _expression(position: Position) -> str:
     """Return the source of the current instruction; before Python 3.11 its whole line."""
     code, line, instruction = position
     if not hasattr(code, "co_positions"):
-        return linecache.getline(code.co_filename, line)
+        return sources.line(code.co_filename, line)
     span: Any = next(islice(code.co_positions(), max(0, instruction) // 2, None), None)
     if span is None or None in span or not 0 <= span[1] - span[0] < MAX_CALL_LINES:
         return ""
     first, last, begin, end = span
-    lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines = [sources.line(code.co_filename, number).encode() for number in range(first, last + 1)]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][begin:]
     text = b"".join(lines).decode(errors="replace")
     return text if _is_call(text) else ""
+
+
+def _parse_alone(text: str, mode: str = "exec") -> Any:
+    """Return what `parse_source` does, for a thread of ours: not while another thread parses.
+
+    Raises:
+        SyntaxError: another one does, or it is no Python.
+    """
+    if _TREES_COLLIDE:
+        here = threading.get_ident()
+        others = (frame for ident, frame in sys._current_frames().items() if ident != here)
+        if any(each.code is ast.parse.__code__ for frame in others for each in islice(_positions(frame), 16)):
+            raise SyntaxError
+    return parse_source(text, mode)
 
 
 def parse_source(text: str, mode: str = "exec") -> Any:
@@ -134,7 +152,7 @@ def parse_source(text: str, mode: str = "exec") -> Any:
 
 
 def _is_call(text: str) -> bool:
-    return isinstance(parse_source(text.strip(), "eval").body, ast.Call)
+    return isinstance(_parse_alone(text.strip(), "eval").body, ast.Call)
 
 
 def _dotted(node: ast.expr) -> str:
@@ -147,20 +165,21 @@ def _dotted(node: ast.expr) -> str:
     return ".".join(reversed(names))
 
 
-def _entered_name(position: Position) -> Optional[str]:
-    """Return the dotted name of what a `with` block is being entered with; None where that is not what goes on."""
+def _enters(position: Position) -> bool:
+    """Return whether a `with` block is being entered with something that has a name."""
     code, line, instruction = position
     if not 0 <= instruction < len(code.co_code) or opcode.opname[code.co_code[instruction]] not in _ENTERS:
-        return None
+        return False
     try:
-        match = _WITH.match(linecache.getline(code.co_filename, line))
+        match = _WITH.match(sources.line(code.co_filename, line))
     except Exception:  # as `_name`: a file that is no text may raise anything
-        return None
+        return False
     names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
-    return match[1] if match is not None and all(part in names for part in match[1].split(".")) else None
+    return match is not None and all(part in names for part in match[1].split("."))
 
 
 _TORCH = f"-packages{os.sep}torch{os.sep}"
+_MODEL_CALL = f"{_TORCH}nn{os.sep}modules{os.sep}module.py"
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 LIBRARY = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
@@ -198,8 +217,9 @@ class Sampler:
         """Count the thread's innermost user frame under `phase`, and return it."""
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        stack = _stack(_positions(sys._current_frames().get(thread))) if self.wanted else None
-        place = None if stack is None else self._placed(stack)
+        outside = phase == BETWEEN_STEPS
+        stack = _stack(_positions(sys._current_frames().get(thread)), outside) if self.wanted else None
+        place = None if stack is None else self.placed(stack)
         if place is None:
             return None
         key = (phase, place)
@@ -212,9 +232,9 @@ class Sampler:
 
     def place_of(self, positions: Iterable[Position]) -> Optional[Place]:
         """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
-        return self._placed(_stack(positions))
+        return self.placed(_stack(positions))
 
-    def _placed(self, stack: _Stack) -> Optional[Place]:
+    def placed(self, stack: _Stack) -> Optional[Place]:
         return _place(stack, self._activity(stack) or "")
 
     def phase_ended(self, phase: str, t: float) -> None:
@@ -266,8 +286,8 @@ class Sampler:
             if len(self._activities) >= MAX_CACHED_LINES:
                 self._activities.clear()
             activity = calls.call_activity(line_at(position).call, is_innermost)
-            if activity is None and is_innermost:
-                activity = calls.context_activity(_entered_name(position))
+            if activity is None and is_innermost and _enters(position):
+                activity = calls.LOCK  # what is written in C and takes time to enter
             self._activities[key] = activity
         return self._activities[key]
 
@@ -286,29 +306,84 @@ def _place(stack: _Stack, activity: str = "") -> Optional[Place]:
     return Place(*line, activity) if inner is None else Place(*line, activity, line_at(inner)).fitted()
 
 
+def thread_stacks() -> List[ThreadStack]:
+    """Return where each thread but this one is, the main thread first. No source is read, and no lock is taken."""
+    threads = getattr(sys.modules.get("threading"), "_active", {})
+    here, main = threading.get_ident(), threading.main_thread().ident
+    found = []
+    for ident, frame in sys._current_frames().items():
+        if ident != here:
+            name = getattr(threads.get(ident), "name", "")
+            theirs = (each for each in _positions(frame) if not each.code.co_filename.startswith(_OWN))
+            positions = list(islice(theirs, MAX_FRAMES))
+            users = next((at for at, each in enumerate(positions) if is_users(each.code.co_filename)), None)
+            lines = [_plain_line(each) for each in positions]
+            found.append(ThreadStack(clean(str(name), MAX_NAME), ident == main, lines, users))
+    return sorted(found, key=lambda each: not each.is_main)
+
+
+def other_threads(sampler: Sampler, training: int) -> List[Tuple[str, str, str]]:
+    """Return name, place and activity of the program's other threads, as far as they run its code or keep it alive."""
+    threads = getattr(sys.modules.get("threading"), "_active", {})
+    left_out = (training, threading.get_ident())
+    found: List[Tuple[str, str, str]] = []
+    for ident, frame in sys._current_frames().items():
+        if ident in left_out or len(found) >= MAX_OTHER_THREADS:
+            continue
+        stack, thread = _stack(_positions(frame)), threads.get(ident)
+        is_kept = stack.users is None and getattr(thread, "daemon", True) is False and not _idles(stack)
+        place = sampler.placed(stack) if stack.users is not None or is_kept else None
+        if place is not None:
+            name = clean(str(getattr(thread, "name", "")), MAX_NAME)
+            found.append((name, str(place.fitted()), place.activity))
+    return found
+
+
+def _idles(stack: _Stack) -> bool:
+    """Return whether a thread is a pool's that has nothing to do."""
+    return any(path.endswith(os.path.join("futures", "thread.py")) for path, _ in stack.inside)
+
+
+def _plain_line(position: Position) -> Line:
+    file, function = clean(_short(position.code.co_filename), MAX_NAME), clean(position.code.co_name, MAX_NAME)
+    return Line(file, position.line or 0, function).fitted(MAX_NAME)
+
+
 def thread_place(thread: int) -> Optional[Place]:
     """Return where a thread is; None: it has ended, or runs no Python."""
     return _place(_stack(_positions(sys._current_frames().get(thread))))
 
 
-def _stack(positions: Iterable[Position]) -> _Stack:
-    """Return what a sample needs to know of a stack, whose positions come with the innermost first."""
+def _stack(positions: Iterable[Position], outside: bool = False) -> _Stack:
+    """Return what a sample needs to know of a stack, whose positions come with the innermost first.
+
+    Args:
+        outside: no step is open. A model's call is then a part of other work, and its place the line that calls it.
+    """
     innermost: Optional[Position] = None
     library: Optional[Position] = None
     inside: List[Tuple[str, str]] = []
+    found: Optional[_Stack] = None
+    in_model = False  # a model's call lies around what was found so far
     for position in positions:
         path = position.code.co_filename
-        if not path.startswith(_OWN):
-            if is_users(path):
-                return _Stack(position, library, innermost, inside)
-            if innermost is None:
-                innermost = position
-            if library is None and _is_library(path):
-                library = position
-            inside.append((path, position.code.co_name))
-            if len(inside) > MAX_LIBRARY_FRAMES:
-                del inside[0]  # the outer ones say what was called
-    return _Stack(None, library, innermost, inside)
+        if path.startswith(_OWN):
+            continue
+        if is_users(path):
+            if found is None or in_model:
+                found, in_model = _Stack(position, library, innermost, list(inside)), False
+            if not outside:
+                break
+            continue
+        in_model = in_model or _MODEL_CALL in path
+        if innermost is None:
+            innermost = position
+        if library is None and _is_library(path):
+            library = position
+        inside.append((path, position.code.co_name))
+        if len(inside) > MAX_LIBRARY_FRAMES:
+            del inside[0]  # the outer ones say what was called
+    return found or _Stack(None, library, innermost, inside)
 
 
 def _positions(frame: Optional[FrameType]) -> Iterator[Position]:
@@ -360,8 +435,10 @@ def _is_library(path: str) -> bool:
 
 def is_users(path: str) -> bool:
     """Return whether a file is the program's own code: neither a library's nor Python's."""
-    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+    if path.startswith("<"):
         return False
+    if "site-packages" in path or "dist-packages" in path:
+        return program_package.holds(path)
     return not path.startswith(LIBRARY)
 
 

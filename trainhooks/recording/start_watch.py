@@ -10,22 +10,22 @@ import json
 import os
 import sys
 import time
-import tokenize as tokenize  # linecache needs it: a thread that imports might hold a lock across a fork
-from _thread import allocate_lock, start_new_thread
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks.device.cuda import started_cuda
+from trainhooks.own_thread import OwnThread
 from trainhooks.protocol import rundir
 from trainhooks.protocol.calls import Frame, package_path
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.protocol.start_waits import INIT_GROUP, RANKS, TO_GPU, is_helper, start_wait
+from trainhooks.recording import sources
 from trainhooks.recording.facts import rank_facts
 from trainhooks.recording.frames import LIBRARY, Position, Sampler, called_name
+from trainhooks.recording.gc_room import CollectorRoom
 
 PERIOD = 1.0  # seconds between two looks
 # Of the time so far: a program that computes without steps is looked at ever less, and what is told is hardly outdated.
 PERIOD_SHARE = 1 / 60
-MAX_PAUSE = 0.1  # seconds that a fork waits for the thread's end
 MAX_FRAMES = 200  # of a stack, from the innermost on
 
 
@@ -41,64 +41,40 @@ def watch_start(thread: int, has_stepped: Callable[[], bool]) -> None:
         return
     watch = _Watch(run, thread, has_stepped)
     if watch.sampler.wanted:
-        watch.start()
-        os.register_at_fork(before=watch.pause, after_in_parent=watch.start, after_in_child=watch.end)
+        watch.own.start()
 
 
 class _Watch:
-    """What one process waits for, and the file that tells it.
-
-    While the process forks there is no thread: the child would be without it, and Python warns of forks beside threads.
-    """
+    """What one process waits for, and the file that tells it."""
 
     def __init__(self, run: str, thread: int, has_stepped: Callable[[], bool]) -> None:
         self.sampler = Sampler()
+        self.own = OwnThread(self._watch)
+        self._room = CollectorRoom()
         self._path = os.path.join(run, f"{rundir.LOOK}{os.uname().nodename}-{os.getpid()}.json")
         self._thread = thread
         self._has_stepped = has_stepped
         self._told: Dict[str, Any] = {}
         self._began = time.monotonic()
         self._due = self._began + PERIOD  # what takes less than that need not be told
-        self._over = False
-        self._pausing, self._running = allocate_lock(), allocate_lock()  # the first is released to end the thread
-        self._pausing.acquire()
 
-    def start(self) -> None:
-        """Start the thread, once more after a fork."""
-        if self._over or not self._running.acquire(False):
-            return
+    def _watch(self) -> bool:
+        """Look from time to time. Return whether this only pauses."""
         try:
-            start_new_thread(self._watch, ())
-        except Exception:  # limits, or the interpreter's end: then nothing is told
-            self._over = True
-
-    def pause(self) -> None:
-        """End the thread, before a fork."""
-        if self._over or not (self._running.locked() and self._pausing.locked()):
-            return  # it has ended, or another thread is forking as well
-        self._pausing.release()
-        if self._running.acquire(True, MAX_PAUSE):
-            self._running.release()
-        else:
-            self._over = True  # it reads a source from a slow disk, and ends after that
-
-    def end(self) -> None:
-        self._over = True
-
-    def _watch(self) -> None:
-        try:
-            while not self._over:
+            sources.read_main()
+            while not self.own.pausing:
                 now = time.monotonic()
-                if now < self._due and self._pausing.acquire(True, self._due - now):
-                    return
+                if now < self._due and self.own.wait(self._due - now):
+                    continue
                 self._due = time.monotonic() + max(PERIOD, PERIOD_SHARE * (time.monotonic() - self._began))
-                if self._has_stepped() or not self.look(time.monotonic()):
-                    self._over = True
+                with self._room:
+                    goes_on = not self._has_stepped() and self.look(time.monotonic())
+                if not goes_on:
                     os.unlink(self._path)
+                    return False
+            return True
         except BaseException:  # nothing here may reach the training, and at its end anything may be gone
-            self._over = True
-        finally:
-            self._running.release()
+            return False
 
     def look(self, now: float) -> bool:
         """Look once, and write what has changed. Return whether to go on."""

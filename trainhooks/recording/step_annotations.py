@@ -228,9 +228,10 @@ class StepAnnotations:
         if step is not None:
             step.skip_reason = clean(reason) or "no reason given"
 
-    def note(self, step: Optional[OpenStep], t: int, text: Any) -> None:
-        """Emit a note."""
-        self.emit(Note(producer="", seq=0, t=t / NANOSECOND, text=clean(text)))
+    def note(self, step: Optional[OpenStep], t: int, text: Any, code: Optional[str] = None) -> None:
+        """Emit a note; one with a code is a warning."""
+        level = "info" if code is None else "warning"
+        self.emit(Note(producer="", seq=0, t=t / NANOSECOND, text=clean(text), level=level, code=code))
 
     def facts(self, step: Optional[OpenStep], known: Mapping) -> None:
         """Emit facts, cleaned and without secrets. A start step moves the process's step count."""

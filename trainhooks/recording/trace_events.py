@@ -18,7 +18,7 @@ from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, PlainStep, StepEvent, step_times
 from trainhooks.recording.traced_file import write_events
 from trainhooks.tracing import profiler
-from trainhooks.tracing.trace_reading import in_slices, kernel_trace, operator_trace
+from trainhooks.tracing.trace_reading import in_slices, kernel_trace, operator_trace, part_spans
 from trainhooks.tracing.tracer import OTHER_RANK, Asked, Finished, Tracer
 
 MAX_WAIT_NS = NANOSECOND  # after the end of a trace, for what followed it
@@ -62,6 +62,7 @@ class TraceEvents:
         self._tracer: Tracer = device.tracer
         self._batches: Optional[BatchAssembler] = None  # of the lane that is traced
         self._measured: Dict[int, Tuple[float, float]] = {}  # index: begin and end of a step that a trace disturbed
+        self._assembled = 0.0  # the end of the newest step, while one is traced
         self._wish: Optional[_Wish] = None
         self._numbered = 0  # traces that were asked for
         self._written: Optional[Caller] = None  # waits for an event that is written with the next batch
@@ -106,7 +107,7 @@ class TraceEvents:
         """Arm the trace that is asked for, unless something speaks against it."""
         on_cuda, request = self._device.is_on, wish.request
         why = self._tracer.why_refused(on_cuda)
-        doubts = [] if request.anyway else self._tracer.doubts(on_cuda)
+        doubts = [] if request.anyway else self._tracer.doubts(batches.assembler.lane, on_cuda)  # type: ignore[arg-type]
         if why is not None or wish.caller.is_gone:
             self._end_wish(control.REFUSED, why or "")
         elif doubts:
@@ -143,11 +144,13 @@ class TraceEvents:
             operations = event.get("facts", {}).get("ops") if type(event) is dict else None
             if type(operations) is dict and type(operations.get("launches")) is int:
                 self._tracer.launches = operations["launches"]
+        self._learn_phases(events)
         begin, end = self._tracer.window
         if self._batches is None or not begin:
             return
         for place, event in enumerate(events):
             step = step_times(event)
+            self._assembled = self._assembled if step is None else step.start + step.duration
             if step is None or (step.start + step.duration) * NANOSECOND < begin or step.start * NANOSECOND > end:
                 continue
             self._measured[step.number] = (step.start, step.start + step.duration)
@@ -155,6 +158,21 @@ class TraceEvents:
                 events[place] = event._replace(shape=event.shape._replace(measured=True))
             else:
                 event["measured"] = True  # type: ignore[index]
+
+    def _learn_phases(self, events: List[StepEvent]) -> None:
+        """Let the tracer know the phases of the newest step, for traces of parts."""
+        for event in reversed(events):
+            if type(event) is dict and event["kind"] == "gpu_time":
+                self._tracer.parts.learn_device(event.get("seconds", 0.0), event.get("phases", []))
+            step = step_times(event)
+            if step is not None and step.in_main_loop:
+                if type(event) is PlainStep:
+                    phases = list(zip(event.shape.names, event.phases, event.shape.counts))
+                else:
+                    rows = event.get("phases", [])  # type: ignore[union-attr]
+                    phases = [(name, int(seconds * NANOSECOND), times) for name, seconds, _, times in rows]
+                self._tracer.parts.learn(int(step.duration * NANOSECOND), phases)
+                return
 
     def take(self, producer: str, is_last: bool = False) -> List[Mapping]:
         """Return the event of a trace that has ended, once its steps have been assembled.
@@ -181,6 +199,8 @@ class TraceEvents:
         # A trace ends just before the entry that ends its last step.
         if last < trace.ended and not is_last and host_clock() < trace.ended + MAX_WAIT_NS:
             return []
+        if trace.since is not None and self._assembled * NANOSECOND < trace.ended and not is_last:
+            return []  # the step that it is a part of, to be marked, too
         self._tracer.finished = None
         event = self._event(trace, batches, wish, producer)
         self._forget(batches)
@@ -212,11 +232,13 @@ class TraceEvents:
         self, trace: Finished, batches: BatchAssembler, wish: Optional[_Wish], producer: str
     ) -> Optional[Mapping]:
         """Return what a trace shows; None where no whole step lies in it (a loader that had nothing left)."""
+        if trace.since is not None:
+            return self._part_event(trace, trace.since, batches.marks or [])
         inside = [number for number, times in self._measured.items() if self._lies_in(trace, *times)]
         if not inside:
             self._tracer.learn(trace, 0, 0)
             return None
-        recorded = list(in_slices(profiler.read(trace.result, trace.session), _release))
+        trace, recorded = _read(trace)
         self._tracer.learn(trace, len(inside), len(recorded))
         marks = batches.marks or []
         if trace.on_cuda:
@@ -235,6 +257,29 @@ class TraceEvents:
                 about = {"producer": producer, "asked": wish.number, "device": event.device, "first": event.first}
                 write_events(self.events_file, about, trace, recorded, marks, _release)
         return to_dict(event)
+
+    def _part_event(self, trace: Finished, since: int, marks: List[Tuple[int, str]]) -> Optional[Mapping]:
+        """Return what a trace of a part shows; None where the device has done no phase of it."""
+        trace, recorded = _read(trace)
+        spans = part_spans(recorded, marks, trace.began, since, trace.until)
+        self._tracer.parts.tried(name for name, _, _ in spans)
+        self._tracer.learn(trace, len(spans), len(recorded))
+        if not spans:
+            return None
+        event = kernel_trace(recorded, marks, trace.began if trace.was_idle else None, trace.until)
+        within = [number for number, (start, end) in self._measured.items() if start <= since / NANOSECOND <= end]
+        event.first, event.parts = min(within, default=self._process.steps + 1), spans
+        event.seconds, event.pause = (trace.until - since) / NANOSECOND, trace.pause / NANOSECOND
+        event.t = monotonic_seconds()
+        return to_dict(event)
+
+
+def _read(trace: Finished) -> Tuple[Finished, List[profiler.Recorded]]:
+    """Return a trace and what it recorded. Its pause is longer by what holds the interpreter meanwhile."""
+    began = host_clock()
+    events = trace.result.events()
+    held = host_clock() - began
+    return trace._replace(pause=trace.pause + held), list(in_slices(profiler.read(events, trace.session), _release))
 
 
 def _shared(one: Tuple[float, float], other: Tuple[float, float]) -> float:

@@ -111,10 +111,10 @@ def _offset() -> int:
     return min(readings)[1]
 
 
-def read(result: Any, session: Session) -> Iterator[Recorded]:
-    """Return what a session recorded, in no order."""
+def read(events: Any, session: Session) -> Iterator[Recorded]:
+    """Return what a session recorded, from its result's events, in no order."""
     host = session.torch.autograd.DeviceType.CPU
-    for event in result.events():
+    for event in events:
         began = event.start_ns() - session.offset
         on_device = event.device_type() != host
         lane = event.device_resource_id() if on_device else event.start_thread_id()

@@ -123,8 +123,8 @@ def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], since: Opt
 
     Args:
         since: when the trace began, if the device had nothing to do then; else its first gap is not known.
-        until: by the host's clock. Of later steps some kernels are missing, and of earlier ones the launches: both are
-            left out.
+        until: by the host's clock. Of what is later some kernels are missing, and of what is earlier the launches: both
+            are left out.
     """
     phases, kernels, calls = Phases(marks), Table(), Table()
     on_host = [one for one in recorded if not one.on_device and one.began <= until]
@@ -148,6 +148,38 @@ def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], since: Opt
     trace.streams = len({one.lane for one in on_device})
     trace.bytes = [(name, phase, size) for (name, phase), size in sizes.items()][:MAX_ROWS]
     return trace
+
+
+def part_spans(
+    recorded: Sequence[Recorded], marks: Sequence[Mark], began: int, since: int, until: int
+) -> List[Tuple[str, int, float]]:
+    """Return the phases between two marks: how often each began, and the device's seconds in it, as events measure it.
+
+    The device reaches a mark when it has done what was launched before, and not before the host does.
+
+    Args:
+        began: when the trace did, just after the mark. What the device then still does of before has no launch in it.
+        since: the mark where the part began.
+        until: the last mark that the device is known to have reached.
+    """
+    calls = {one.correlation: one.began for one in recorded if not one.on_device and one.correlation}
+    ran = [one for one in recorded if one.on_device]
+    launched = sorted((calls[one.correlation], one.ended) for one in ran if one.correlation in calls)
+    inside = [(t, name) for t, name in marks if since <= t < until]
+    spans: Dict[str, List[int]] = {}
+    reached = max([began, *(one.ended for one in ran if one.correlation not in calls)])
+    place, before = 0, ""
+    for (_, name), end in zip(inside, [*(t for t, _ in inside[1:]), until]):
+        reached_before = reached
+        while place < len(launched) and launched[place][0] < end:
+            reached = max(reached, launched[place][1])
+            place += 1
+        reached = max(reached, end)
+        row = spans.setdefault(name, [0, 0])
+        row[0] += name != before
+        row[1] += reached - reached_before
+        before = name
+    return [(clean(name, MAX_NAME), times, ns / NANOSECOND) for name, (times, ns) in spans.items()][:MAX_ROWS]
 
 
 def kernel_name(name: str) -> str:

@@ -1,5 +1,7 @@
 """Decide which steps are traced, and trace them: begun and ended by the training thread, between two steps.
 
+A step longer than a second is traced by parts (`parts`), which begin and end where its phases do (`at_mark`).
+
 The background thread decides (`is_due`, `arm`), the training thread acts (`at_boundary`), and the background thread
 reads what was recorded (`finished`). A trace costs the training thread time when it ends, so there are few: one step
 first, whose number of events says how many steps the next may hold; then one again after half an hour. What they cost
@@ -14,14 +16,20 @@ from threading import get_ident, main_thread
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from trainhooks.device import cuda
-from trainhooks.lane_entries import NANOSECOND, Lane, host_clock
-from trainhooks.signal_errors import pass_on
+from trainhooks.lane_entries import CANCEL, END, NANOSECOND, NEXT, QUIT, SPAN, Lane, PhaseMarker, host_clock
+from trainhooks.program_errors import pass_on
 from trainhooks.tracing import is_wanted, profiler, wants_operators
+from trainhooks.tracing.parts import Parts
 from trainhooks.tracing.profiler import Session
 
 FIRST_STEP = 10  # before it, libraries load, caches fill and memory is allocated
 STEPS = 3  # of a trace
-MAX_STEP_NS = NANOSECOND  # a longer step is not traced
+FIRST_LONG_STEP = 3  # likewise, where each is longer than a second: its phases are known from the one before
+MAX_STEP_NS = NANOSECOND  # steps that are longer in the mean are not traced as a whole
+# After the end of a part, for the device to reach it: what is launched meanwhile is what the driver's queue holds.
+MAX_LAG_NS = 10 * NANOSECOND
+MAX_MARKS = 512  # of a part
+MAX_WAITED = 2  # steps in which the part that is armed does not begin
 MAX_TRACE_NS = NANOSECOND  # after which a trace ends at the next boundary
 MAX_EVENTS = 10_000
 # Of a step: what a launch of its forward pass stands for, its backward and the call beside each kernel included; and
@@ -30,7 +38,8 @@ EVENTS_A_LAUNCH = 7
 EVENT_NS = 20_000
 MAX_ASKED_TRACE_NS = 60 * NANOSECOND  # as MAX_TRACE_NS, of a trace that was asked for
 MAX_ASKED_EVENTS = 100_000  # of the same, by the trace before: they take some hundred bytes each until they are read
-MAX_PAUSE_NS = 300_000_000  # that a trace may stop the training thread for, by what the one before took
+MAX_PAUSE_NS = 300_000_000  # that the first trace may stop the training thread for, or any one without a GPU
+MAX_LATER_PAUSE_NS = 60_000_000  # likewise, of those after it on a GPU, by what the one before took
 FOREVER = 1 << 62  # the end of a trace that has not ended
 MAX_WAIT_NS = 500_000_000  # that a profiler of the program's waits for a trace in another thread to end
 MAX_DETACH_NS = 100_000_000  # after the end of a trace, until the device can be traced by somebody else
@@ -51,7 +60,8 @@ OTHER_THREAD = "off: the steps run beside the main thread, and torch's profiler 
 FORKED = "off: in a forked process"
 NO_TORCH = "off: torch is not loaded"
 OTHER_RANK = "off: rank 0 alone is traced"
-LONG = "not now: a step takes longer than 1 s"
+LONG = "not now: a step takes longer than 1 s, and no part of it can be traced"
+NO_PART = "not now: the part of a step that was to be traced did not begin"
 PROGRAM = "off: the program uses a profiler"
 GRAPHS = "off: the program captures CUDA graphs"
 CAPTURING = "not now: a CUDA graph is being captured"
@@ -62,7 +72,7 @@ ENDED = "the thread of the steps has ended"
 CANCELLED = "nobody waits for it any longer"
 LATE = "ended before the GPU had done all of its work"
 VOID = "ended: no whole step could be traced"
-EXPENSIVE = "ended: a trace would stop the training for longer than 300 ms"
+EXPENSIVE = "ended: another trace would stop the training for longer than 60 ms, or a first one for longer than 300 ms"
 
 
 class Finished(NamedTuple):
@@ -79,6 +89,7 @@ class Finished(NamedTuple):
     pause: int  # that the training thread stood still for
     left_out: Optional[str] = None
     by_request: bool = False  # a person asked for it
+    since: Optional[int] = None  # when the part of a step began that was traced; None: whole steps were
 
 
 class Asked(NamedTuple):
@@ -106,6 +117,10 @@ class Tracer:
         self._forbidden: Optional[str] = None if is_wanted() else OFF  # why not even a trace that is asked for
         self._asked_for: Optional[Asked] = None  # by a person
         self._cancelled = False
+        self.parts = Parts()
+        self._part: Optional[str] = None  # the phase with which a part begins; None: whole steps are traced
+        self._marks: List[Tuple[int, Any]] = []  # of that part: the time, and an event of the device
+        self._since = self._waited = 0  # when it began; steps in which it did not
         self._lane: Optional[Lane] = None  # whose steps are traced
         self._on_cuda = False
         self._steps_wanted = 1
@@ -137,6 +152,11 @@ class Tracer:
         return self._session is not None or self.finished is not None
 
     @property
+    def in_part(self) -> bool:
+        """Whether a part of a step is to be traced, or is: `at_mark` is called for each entry."""
+        return self.wanted and self._part is not None
+
+    @property
     def window(self) -> Tuple[int, int]:
         """Return from when until when the newest trace disturbed the training; its begin is 0 before there is one."""
         return self._asked, self._until
@@ -156,18 +176,25 @@ class Tracer:
         if self._has_ended or self.wanted or self.finished is not None or "torch" not in sys.modules:
             return False
         has_changed = self._has_changed(now, steps)
-        if steps < FIRST_STEP or not self._can_afford(now, now - self._first, has_changed):
+        first = FIRST_LONG_STEP if on_cuda and self.parts.is_long else FIRST_STEP
+        if steps < first or not self._can_afford(now, now - self._first, has_changed):
             return False
         why = self._forbidden or profiler.why_never(on_cuda) or next(iter(profiler.doubts(on_cuda)), None)
         if why is not None:
             self.turn_off(why)
         elif not on_cuda and not wants_operators():
             self.turn_off(OPERATORS)
+        elif on_cuda and self.parts.is_long:
+            self._part = self.parts.choose(self.launches, MAX_PAUSE_NS // EVENT_NS)
+            if self._part is not None:
+                return True
+            self.status = LONG
         elif (now - self._first) / steps > MAX_STEP_NS:
             self.status = LONG
         elif not self._traces and EVENT_NS * EVENTS_A_LAUNCH * (self.launches or 0) > MAX_PAUSE_NS and on_cuda:
             self.turn_off(EXPENSIVE)
         else:
+            self._part = None
             return True
         return False
 
@@ -185,7 +212,7 @@ class Tracer:
 
     def _can_afford(self, now: int, elapsed: int, has_changed: bool) -> bool:
         """Return whether the last trace or try is long enough ago for what the next one costs."""
-        spacing = MIN_SPACING_NS if self._traces < 2 else PACE_NS if has_changed else SPACING_NS
+        spacing = MIN_SPACING_NS if self._traces < 2 or self.parts.are_left else PACE_NS if has_changed else SPACING_NS
         expected = self._spent + self._steps_next * self._step_pause
         return now - self._last_try >= spacing and (not self._traces or expected <= MAX_SHARE * elapsed)
 
@@ -196,7 +223,7 @@ class Tracer:
 
     def _arm(self, lane: Lane, on_cuda: bool, asked: Optional[Asked], steps: int) -> None:
         self._lane, self._on_cuda, self._asked_for, self._steps_wanted = lane, on_cuda, asked, steps
-        self.refusal, self._cancelled = None, False
+        self.refusal, self._cancelled, self._waited = None, False, 0
         self.wanted = True
 
     def why_refused(self, on_cuda: bool) -> Optional[str]:
@@ -206,9 +233,10 @@ class Tracer:
         return self._forbidden or profiler.why_never(on_cuda)
 
     @staticmethod
-    def doubts(on_cuda: bool) -> List[str]:
+    def doubts(lane: Lane, on_cuda: bool) -> List[str]:
         """Return what a person has to agree to before a trace: what it may print, or leave behind."""
-        return profiler.doubts(on_cuda) + ([GRAPHS] if on_cuda and cuda.captured else [])
+        beside = [] if lane.thread is main_thread() else [OTHER_THREAD]
+        return profiler.doubts(on_cuda) + beside + ([GRAPHS] if on_cuda and cuda.captured else [])
 
     def ask(self, lane: Lane, on_cuda: bool, asked: Asked) -> int:
         """Arm a trace as asked for, of fewer steps where so many would record too much. Return of how many.
@@ -218,6 +246,7 @@ class Tracer:
         """
         most = MAX_ASKED_EVENTS // self._step_events if self._step_events else asked.steps
         steps = max(1, min(asked.steps, most))
+        self._part = None
         self._arm(lane, on_cuda, asked, steps)
         return steps
 
@@ -244,7 +273,7 @@ class Tracer:
         """Add what a trace cost, once it was read: it sizes the next.
 
         Args:
-            steps: that lie in it as a whole.
+            steps: that lie in it as a whole; of parts, how many phases.
             events: that it recorded.
         """
         self._last_try = host_clock()
@@ -256,10 +285,18 @@ class Tracer:
                 self.turn_off(VOID)
             return
         self._traces += 1
+        most = MAX_LATER_PAUSE_NS if trace.on_cuda else MAX_PAUSE_NS
+        if trace.since is not None:
+            self._step_pause = trace.pause
+            if trace.pause > MAX_PAUSE_NS:
+                self.turn_off(EXPENSIVE)
+            elif not self._has_ended:
+                self.status = ON
+            return
         self._pace = self._traced_pace = 0.0  # of the time from here on
         self._step_events = max(1, events // steps)
         self._step_pause = trace.pause // steps
-        self._steps_next = min(STEPS, MAX_EVENTS * steps // max(1, events), MAX_PAUSE_NS // max(1, self._step_pause))
+        self._steps_next = min(STEPS, MAX_EVENTS * steps // max(1, events), most // max(1, self._step_pause))
         if not self._steps_next:
             self.turn_off(EXPENSIVE)
         elif not self._has_ended:
@@ -272,7 +309,9 @@ class Tracer:
         if lane is not self._lane:
             return
         try:
-            if self._session is None:
+            if self._part is not None:
+                self._part_at_boundary()
+            elif self._session is None:
                 self._begin(place)
             elif get_ident() == self._thread:
                 self._steps += 1
@@ -280,6 +319,49 @@ class Tracer:
                     self._end(self._session)
         except Exception as error:
             self._fail(error)
+
+    def at_mark(self, lane: Optional[Lane], place: cuda.DevicePlace, entry: Tuple[Any, ...]) -> None:
+        """Begin or end the trace of a part where a phase begins or ends, at an entry just put; while `wanted`."""
+        what = entry[0]
+        if self._part is None or lane is not self._lane or (type(what) is int and what > SPAN):
+            return
+        phase = what.name if type(what) is PhaseMarker else what if type(what) is str else None
+        try:
+            if self._session is None:
+                if phase == self._part:
+                    self._begin(place)
+                    self._since, self._marks = entry[1], []
+            elif get_ident() == self._thread and cuda.is_quiet():
+                self._marks.append((entry[1], self._record()))
+                now, length = host_clock(), self.parts.length(phase)
+                is_over = phase == self._part or what in (NEXT, END, QUIT, CANCEL) or len(self._marks) >= MAX_MARKS
+                if self._complete is None and (is_over or now + length - self._began >= MAX_TRACE_NS):
+                    self._complete, self._last = self._marks[-1]
+                if self._is_part_done(now, length):
+                    self._end(self._session)
+        except Exception as error:
+            self._fail(error)
+
+    def _part_at_boundary(self) -> None:
+        """Take back the part that does not begin, or end the one that is over. Where a step begins."""
+        if self._session is None:
+            self._waited += 1
+            if self._waited > MAX_WAITED or self._cancelled:
+                self.refusal, self.wanted = NO_PART, False
+        elif get_ident() == self._thread and cuda.is_quiet() and self._is_part_done(host_clock(), 0):
+            self._end(self._session)
+
+    def _is_part_done(self, now: int, length: int) -> bool:
+        """Return whether the part is over and done, on the device, too, or must end before it is.
+
+        Args:
+            length: nanoseconds of the phase that begins: in one that is long nothing would end the trace.
+        """
+        if self._has_ended or cuda.captured:
+            return True
+        if self._complete is None:
+            return False
+        return bool(self._last.query()) or length > MAX_TRACE_NS or now - self._began > MAX_LAG_NS
 
     def _begin(self, place: cuda.DevicePlace) -> None:
         self._last_try = host_clock()
@@ -365,6 +447,8 @@ class Tracer:
         is_whole = not self._on_cuda or (self._last is not None and self._last.query())
         left_out = None if is_whole else LATE
         until = ended if self._complete is None else self._complete
+        if self._part is not None:  # what the device has not done is cut off at the last mark before
+            until, left_out = next((t for t, event in reversed(self._marks) if event.query()), self._since), None
         self.finished = Finished(
             session,
             result,
@@ -377,10 +461,12 @@ class Tracer:
             self._pause,
             left_out,
             self._asked_for is not None,
+            None if self._part is None else self._since,
         )
         # Only now: a profiler of the program's waits for that, and the background thread takes a trace that is neither
         # wanted nor finished for refused.
         self._session = self._last = None
+        self._marks = []
         self.wanted = False
 
     def _fail(self, error: Exception) -> None:

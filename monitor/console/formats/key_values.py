@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from monitor.console.configuration import is_configuration, is_setting, without_calls
-from monitor.console.evaluations import evaluation_parts, with_evaluation, with_prefix_of_first, with_whole_words
+from monitor.console.evaluations import (
+    EvaluationSettings,
+    evaluation_parts,
+    with_evaluation,
+    with_prefix_of_first,
+    with_whole_words,
+)
 from monitor.console.field_mapping import TOTAL_TIME, is_about_training, known_phase, name, set_value, split_role
 from monitor.console.formats import Format, register
 from monitor.console.leading_numbers import leading_number
@@ -76,9 +82,12 @@ _RATE_BEHIND = re.compile(
     rf"(?P<number>{NUMBER})(?P<scale>{SCALE})?\s?"
     r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|its?|iters?)/(?:s|sec|second))(?![\w/])"
 )
-_TIME_BEHIND = re.compile(rf"(?P<number>{NUMBER})\s?(?P<time>(?:[mµμun]s))(?:/(?:step|iter|it))?(?![\w/])")
+# Of a step: other programs give the time elapsed in seconds.
+_TIME_BEHIND = re.compile(
+    rf"(?P<number>{NUMBER})\s?(?P<time>[mµμun]s|s(?:ec)?(?=/))(?:/(?:step|iter(?:ation)?|it|batch))?(?![\w/])"
+)
 _ACCURACY = re.compile(r"(?:.*[_/])?(?:accuracy|acc|top-?[15])")
-_SHORT = re.compile(r"[mµμun]s$")  # in these units programs give the time of a step, not the time elapsed
+_ROUNDED_ZERO = re.compile(r"0?\.0{2,24}")
 _BARE_TIME = re.compile(rf"(?:{SPAN})|(?:{NUMBER})\s?{TIME_UNIT}")
 
 
@@ -93,8 +102,14 @@ class KeyValues(Format):
 
     order: ClassVar[int] = 90  # the last: it takes every line
 
+    def __init__(self) -> None:
+        self._evaluations = EvaluationSettings()
+
     def read(self, text: str) -> list[Reading] | None:
-        line = read_text(text)
+        line, rest = read_text(text), self._evaluations.without(text)
+        if line.step is None and (line.total is not None or line.planned_epochs is not None) and rest != text:
+            plan = read_plan(rest)
+            line.total, line.planned_epochs = plan.total, plan.planned_epochs
         if line.metrics and line.step is None and line.epoch is None:
             line.head = leading_number(text)
         shares = read_shares(text)
@@ -143,7 +158,7 @@ def _read_part(text: str) -> Reading:
 
 def read_pairs(text: str, into: Reading) -> None:
     """Take every named value from `text`."""
-    pairs = list(_signed_pairs(text))
+    pairs = [pair for *_, pair in _signed_pairs(text)]
     roles = {role for pair in pairs if (role := split_role(name(pair.name))[0])}
     own_role = next(iter(roles)) if len(roles) == 1 else None
     for pair in pairs:
@@ -175,13 +190,14 @@ class _Pair:
     total: int | None = None  # of which the value is a part
 
 
-def _signed_pairs(text: str) -> Iterator[_Pair]:
-    """Yield values behind `:` or `=`."""
+def _signed_pairs(text: str) -> Iterator[tuple[int, int, _Pair]]:
+    """Yield values behind `:` or `=`, with where they begin and end."""
     before, count = 0, 0
     for match in _VALUE.finditer(text):
         if count >= MAX_VALUES:
             return
-        named = _NAME.search(text[max(before, match.start() - NAME_REACH) : match.start()])
+        begin = max(before, match.start() - NAME_REACH)
+        named = _NAME.search(text[begin : match.start()])
         before = match.end()
         if named is None:
             continue
@@ -193,16 +209,24 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
         if match["span"]:
             span = seconds(match["span"])
             if span is not None:
-                yield _Pair(raw_name, span, span)
+                yield begin + named.start(), before, _Pair(raw_name, span, span)
             continue
         value = number(match["number"])
         if value is not None:
-            yield _pair(raw_name, value, match, named["unit"], int(match["of"]) if match["of"] else None)
+            of = int(match["of"]) if match["of"] else None
+            yield begin + named.start(), before, _pair(raw_name, value, match, named["unit"], of)
+
+
+def _is_rounded_away(raw_name: str, text: str) -> bool:
+    """Return whether a learning rate was printed with too few places: as `0.0000`, which says nothing of it."""
+    return _ROUNDED_ZERO.fullmatch(text) is not None and name(raw_name).rpartition("/")[2] in ("lr", "learning_rate")
 
 
 def _pair(
     raw_name: str, value: Number, match: re.Match[str], unit: str | None = None, total: int | None = None
 ) -> _Pair:
+    if _is_rounded_away(raw_name, match["number"]):
+        return _Pair("", value)  # without a name it is not read
     length = unit_seconds(match["time"] or unit or "")
     if length is not None and not isinstance(value, str):
         return _Pair(raw_name, value, value * length)
@@ -214,24 +238,42 @@ def _pair(
 def _read_segments(text: str, into: Reading) -> None:
     """Take values that stand alone between separators: `loss 0.41`, `330 tokens/sec`, `720 seq`, `1m16s`."""
     for segment in _CUTS.split(text[:MAX_TEXT])[:MAX_VALUES]:
-        segment = segment.strip(" .,:-")
-        if not segment or len(segment) > MAX_SEGMENT:
-            continue
-        if match := _UNIT_LAST.fullmatch(segment):
-            value = scale(match["number"] + (match["scale"] or ""))
-            if value is not None and "steps" not in match["unit"]:
-                set_value(into, re.sub(r"\s?(?:/|per)\s?", "/", match["unit"]), value)
-        elif (match := _NAME_LAST.fullmatch(segment)) and (named := number(match["number"])) is not None:
-            set_value(into, match["name"], named)
-        elif pairs := _spaced_pairs(segment):
-            for pair in pairs:
-                set_value(into, pair.name, pair.value, pair.seconds)
-        elif into.elapsed is None and into.seconds is None and _BARE_TIME.fullmatch(segment):
-            span = seconds(segment)
-            if _SHORT.search(segment):
-                into.seconds = span
-            elif span is not None:
-                into.ambiguous_times.setdefault(TOTAL_TIME, span)
+        if not _read_segment(segment, into) and (":" in segment or "=" in segment):
+            for part in _between_signed(segment):
+                _read_segment(part, into)
+
+
+def _between_signed(segment: str) -> list[str]:
+    """Return what stands between values behind `:` or `=`: `loss 0.41` of `loss 0.41 time: 60.1s`."""
+    parts, at = [], 0
+    for start, end, _ in _signed_pairs(segment):
+        parts.append(segment[at:start])
+        at = end
+    return [*parts, segment[at:]] if parts else []
+
+
+def _read_segment(segment: str, into: Reading) -> bool:
+    """Take the values of one segment. Return whether it has any, and nothing else."""
+    segment = segment.strip(" .,:-")
+    if not segment or len(segment) > MAX_SEGMENT:
+        return True
+    if match := _UNIT_LAST.fullmatch(segment):
+        value = scale(match["number"] + (match["scale"] or ""))
+        if value is not None and "steps" not in match["unit"]:
+            set_value(into, re.sub(r"\s?(?:/|per)\s?", "/", match["unit"]), value)
+    elif (match := _NAME_LAST.fullmatch(segment)) and (named := number(match["number"])) is not None:
+        set_value(into, match["name"], named)
+    elif pairs := _spaced_pairs(segment):
+        for pair in pairs:
+            set_value(into, pair.name, pair.value, pair.seconds)
+    elif (match := _TIME_BEHIND.fullmatch(segment)) and (behind := _unnamed_pair(match)) is not None:
+        into.seconds = behind.seconds if into.seconds is None else into.seconds
+    elif _BARE_TIME.fullmatch(segment) and (span := seconds(segment)) is not None:
+        if into.elapsed is None and into.seconds is None:
+            into.ambiguous_times.setdefault(TOTAL_TIME, span)
+    else:
+        return False
+    return True
 
 
 def _spaced_pairs(segment: str) -> list[_Pair]:

@@ -22,6 +22,11 @@ _TQDM = re.compile(
     r"<(?:\d{1,4} days?, )?[\d:?]{1,12}"
     r"(?:,\s{0,4}(?P<rate>[\d.,]{1,16}[kKMGT]?|\?)\s?(?P<unit>[A-Za-z/]{0,24}))?(?:[,\s]\s{0,4}(?P<rest>[^\]]{0,2000}))?\]"
 )
+_IN_BRACKETS = re.compile(  # [150/3558 00:05<02:15, 3.50it/s], and with spaces as in a notebook
+    rf"\[\s{{0,8}}{_COUNT}\s{{1,4}}(?P<elapsed>(?:\d{{1,4}} days?, )?\d{{1,4}}(?::\d\d){{1,2}})"
+    r"\s?<\s?(?:\d{1,4} days?, )?[\d:?]{1,12}"
+    r"(?:,\s{0,4}(?P<rate>[\d.,]{1,16}[kKMGT]?|\?)\s?(?P<unit>[A-Za-z/]{0,24}))?(?:[,\s]\s{0,4}(?P<rest>[^\]]{0,2000}))?\]"
+)
 _TQDM_ENDLESS = re.compile(
     r"(?<![\w.,])(?P<n>\d[\d.,]{0,24}[kKMGTP]?)\s?(?P<of>[A-Za-z]{1,20})\s\[(?P<elapsed>\d{1,4}(?::\d\d){1,2}),"
     r"\s{0,4}(?P<rate>[\d.,]{1,16}|\?)\s?(?P<unit>[A-Za-z/]{0,24})(?:,\s{0,4}(?P<rest>[^\]]{0,2000}))?\]"
@@ -35,6 +40,9 @@ _KERAS = re.compile(
 )
 _RICH = re.compile(r"[━╸╺]{5,400}")
 _BLOCKS = re.compile(r"[|▕]?[█▉▊▋▌▍▎▏▓■]{2,200}[░▒ ─.·□-]{0,200}[|▏]?")
+_COUNT_INSIDE = re.compile(
+    r"\[(?=[^\]]{0,240}[=#>.]{3})[-=#>. ]{0,200} (?P<n>\d{1,12})/(?P<total>\d{1,12}) [-=#>. ]{0,200}\]"
+)
 _AFTER = re.compile(
     r"\s{0,8}(?:(?P<percent>\d{1,3}(?:\.\d{1,4})?)\s?%)?[\s(\[]{0,8}"
     r"(?:(?:[a-z]{1,12}[=:]\s?)?(?P<n>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?!\d|:\d))?"
@@ -100,7 +108,7 @@ def read_bar(text: str) -> DrawnBar | None:
 
 
 def _tqdm(text: str) -> DrawnBar | None:
-    match = _TQDM.search(text) if "<" in text else None
+    match = _TQDM.search(text) or _IN_BRACKETS.search(text) if "<" in text else None
     if match is None:
         match = _TQDM_ENDLESS.search(text) if "[" in text else None
         if match is None:
@@ -151,6 +159,10 @@ def _rich(text: str) -> DrawnBar | None:
 
 
 def _brackets(text: str) -> DrawnBar | None:
+    inside = _COUNT_INSIDE.search(text) if "[" in text else None
+    if inside is not None:
+        label = text[: inside.start()]
+        return DrawnBar(_bar(label, inside["n"], inside["total"], ""), label, text[inside.end() :])
     match = DRAWN_BAR.search(text) or _BLOCKS.search(text)
     if match is None:
         return None

@@ -8,13 +8,12 @@ from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppress, rule
 from monitor.model.report import Finding
 from monitor.model.state import Bin
-from monitor.units import duration, share
+from monitor.model.steps.growth import Slope, slope
+from monitor.units import brief, duration, share
 from trainhooks.protocol.vocabulary import REWARD_NAME
 
 # Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
 MIN_PADDING_SHARE = 0.35
-MIN_PADDING_COST = 0.10  # of the time since the first step: what costs less is information
-MIN_CRITICAL_PADDING_SHARE = 0.50
 PADDED_PHASES = ("forward", "backward", "training")
 
 # Anything that the host does before a launch makes it late: findings that cost most of what late launches cost are
@@ -37,17 +36,35 @@ def padding_waste(evidence: Evidence) -> Finding | None:
     if evidence.host_only:  # when the GPU computed is unknown: all the time, at most
         seconds = evidence.report.wall.stepping
     lost = waste * evidence.wall_part(seconds)
-    is_critical = waste >= MIN_CRITICAL_PADDING_SHARE and lost >= MIN_CRITICAL_PADDING_SHARE / 2
-    is_small = waste * evidence.loop_part(seconds) < MIN_PADDING_COST
+    lines = [f"{padding:,.0f} of {main.padded_tokens:,.0f} computed tokens in {main.padded_steps:,} steps"]
+    likely = least = None
+    if rows and (known := _seconds_a_position(evidence)) is not None:
+        least, likely, lost = (
+            min(lost, evidence.wall_part(padding * max(0.0, rate))) for rate in (known.low, known.rate, known.high)
+        )
+        lines.append(f"longer batches take {brief(1000 * known.rate)} for 1,000 positions more")
     return Finding(
         code="padding-waste",
-        severity="critical" if is_critical else "info" if is_small else "warning",
         title=f"Padding: {share(waste)} of each batch",
-        evidence=[f"{padding:,.0f} of {main.padded_tokens:,.0f} computed tokens in {main.padded_steps:,} steps"],
+        evidence=lines,
         advice="Group sequences of similar length, pack them, or pad to the longest of a batch instead of a fixed"
         " length.",
+        estimated=evidence.host_only,
         lost_fraction=lost if rows else None,
+        likely_fraction=likely,
+        least_fraction=least,
     )
+
+
+def _seconds_a_position(evidence: Evidence) -> Slope | None:
+    """Return what a step takes longer for each further position; None where it is unknown.
+
+    A part of a step is the same however long its batch is: in a small model nearly all of it.
+    """
+    rows = [row for _, row in evidence.state.main.lengths.rows() if row.padded]
+    if sum(row.steps for row in rows) < MIN_OUTLIER_STEPS or not _clocks_agree(evidence):
+        return None
+    return slope([(row.padded / row.steps, row.seconds / row.steps) for row in rows])
 
 
 def _is_of_outliers(evidence: Evidence) -> bool:
@@ -59,7 +76,6 @@ def _is_of_outliers(evidence: Evidence) -> bool:
 MIN_GENERATE_CALLS = 32  # calls of generate(): a step that writes texts takes seconds, and a short run has few
 MAX_SEQUENCES_PER_CALL = 1.5  # above, calls are batched to some extent
 MIN_CALLS_PER_STEP = 4.0  # two or three may be different questions
-MIN_GENERATE_SHARE = 0.30  # of step time
 
 
 @rule("sequential-generation", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
@@ -75,14 +91,15 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
     per_step, part = total / evidence.steps, seconds / around
     if total < MIN_GENERATE_CALLS or per_step < MIN_CALLS_PER_STEP:
         return None
-    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL or part < MIN_GENERATE_SHARE:
+    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL:
         return None
     return Finding(
         code="sequential-generation",
-        severity="warning",
         title=f"One-by-one generation: {per_step:.1f} generate() calls per step, {share(part)} of step time",
         evidence=[f"{batch.mean:.2g} sequences per call, {duration(seconds / evidence.steps)} of generation per step"],
         advice="Generate the texts of a step in one call: left-padded prompts, or num_return_sequences=N.",
+        cost=evidence.loop_part(seconds) * (1 - 1 / per_step),
+        estimated=True,
         lost_fraction=None if evidence.host_only else evidence.wall_part(seconds) * (1 - 1 / per_step),
     )
 
@@ -92,7 +109,6 @@ MIN_LENGTH_RATIO = 3.0  # times the typical length; most texts of mixed data are
 MAX_OUTLIER_STEPS_SHARE = 0.20  # of the steps; if more are long, the data is long
 # Of the sequences, likewise; of random batches of eight, a third hold a long one where one in twenty is long.
 MAX_OUTLIER_SHARE = 0.10
-MIN_EXCESS_SHARE = 0.15  # of step time beyond what as many others take: the same share as for a wait for data
 MIN_SECONDS_RATIO = 2.0  # times the seconds of the other steps: the length then takes the time
 MAX_CLOCK_GAP = 0.25  # of a step, between a median step by the host's clock and by the GPU's
 
@@ -122,7 +138,6 @@ def length_outliers(evidence: Evidence) -> Finding | None:
     now = f" ({limit[0]}={limit[1]} now)" if limit is not None else ""
     return Finding(
         code="length-outliers",
-        severity="warning",
         title=f"Long sequences: {share(few.steps / steps)} of steps take"
         f" {share(few.seconds / (few.seconds + others.seconds))} of the time",
         evidence=[
@@ -145,7 +160,7 @@ def outlier_steps(evidence: Evidence) -> Outliers | None:
     few, others = Bin(), Bin()
     for length, row in lengths.rows():
         _add_bin(few if length >= MIN_LENGTH_RATIO * typical else others, row)
-    if not few.steps or not few.seconds or not others.seconds:
+    if few.steps < 2 or not few.seconds or not others.seconds:  # what comes once is no habit
         return None
     if (
         few.steps > MAX_OUTLIER_STEPS_SHARE * lengths.steps
@@ -153,8 +168,6 @@ def outlier_steps(evidence: Evidence) -> Outliers | None:
     ):
         return None
     mean = others.seconds / others.steps
-    if few.seconds - few.steps * mean < MIN_EXCESS_SHARE * (few.seconds + others.seconds):
-        return None
     return Outliers(few, others) if few.seconds / few.steps >= MIN_SECONDS_RATIO * mean else None
 
 
@@ -199,7 +212,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
     repeated, calls = evidence.facts.forwards.repeated, evidence.facts.forwards.calls
     if not evidence.has_steps() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
         return None
-    looks = 0 if _learns_from_rewards(evidence) else evidence.facts.forwards.without_gradients
+    looks = 0 if learns_from_rewards(evidence) else evidence.facts.forwards.without_gradients
     is_looked_at = repeated < looks
     part = min(1.0, looks / calls) if is_looked_at else min(0.5, repeated / calls)
     if part < (MIN_LOOKS_SHARE if is_looked_at else MIN_REPEATED_SHARE):
@@ -214,7 +227,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
     known = row is not None and not evidence.host_only
     return Finding(
         code="duplicate-forward",
-        severity="warning",
+        severity="" if known else "warning",
         title="Duplicate forward pass: "
         + ("each batch goes through the model again after training" if is_looked_at else TWO_FORWARDS),
         evidence=lines,
@@ -224,7 +237,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
     )
 
 
-def _learns_from_rewards(evidence: Evidence) -> bool:
+def learns_from_rewards(evidence: Evidence) -> bool:
     """Return whether it is reinforcement learning, where a policy is compared with what it was before the update."""
     is_policy = evidence.report.throughput.collected.is_any
     return is_policy or any(REWARD_NAME.search(name) for name in evidence.report.metrics)
@@ -237,7 +250,6 @@ MIN_SINGLE_STEPS_SHARE = 0.8  # of the steps consist of such calls
 MAX_CALL_SECONDS = 0.02
 MIN_FREE_MEMORY = 0.4  # of the memory: room for twice the activations, whatever the weights take
 MAX_SEQUENCE_LENGTH = 2048  # positions of one sequence: longer ones keep a GPU busy by themselves
-MIN_SINGLE_COMPUTING = 0.30  # of the time since the first step, in forward and backward
 
 
 @rule("sequential-batching", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
@@ -252,7 +264,7 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
         return None
     seconds = hardware.computing_seconds(evidence)
     per_call = seconds / max(1, main.pace.samples)
-    if evidence.loop_part(seconds) < MIN_SINGLE_COMPUTING or not _has_room(evidence, per_call):
+    if not _has_room(evidence, per_call):
         return None
     lines = [f"{samples:.1f} calls per step on one sample each, in {main.called_singly} of {done} steps"]
     lines.append(f"forward and backward {duration(per_call)} per call")
@@ -261,10 +273,10 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
         lines.append(f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used")
     return Finding(
         code="sequential-batching",
-        severity="warning",
         title=f"Batch size 1: {samples:.1f} model calls per step",
         evidence=lines,
         advice=_batch_advice(evidence),
+        estimated=True,
         lost_fraction=evidence.wall_part(seconds) * (1 - 1 / samples),
     )
 

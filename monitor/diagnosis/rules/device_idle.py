@@ -62,19 +62,20 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     elif launches:
         lines.append(f"about {launches:,} kernels per forward pass")
     lines += evidence.places(*LAUNCHING) or evidence.places(OTHER)
-    busy = trace.busy if trace is not None else active
+    busy = active if trace is None or trace.parts else trace.busy
     likely, least = (_without_launches(evidence, trace, gap) for gap in (GRAPH_GAP, MAX_GRAPH_GAP))
     return Finding(
         code="launch-bound",
-        severity="warning" if busy is not None and small_batch(evidence) is None else "info",
         title="Launch-bound: kernels run faster than the host launches them"
         + (f", the GPU is busy {share(busy)} of the time" if busy is not None else ""),
         evidence=lines,
         advice='Use torch.compile(model, mode="reduce-overhead") or a CUDA graph to launch a step at once, and fused or'
         " foreach optimizers; a larger batch gives each kernel more work.",
+        cost=launching if busy is None else None,
         lost_fraction=evidence.loop_share * (evidence.max_idle or 0.0) if busy is not None else None,
         likely_fraction=likely,
         least_fraction=least,
+        certain=busy is not None and small_batch(evidence) is None,
         culprit=OTHER if _model_call_share(evidence, OTHER) else None,
     )
 
@@ -172,8 +173,6 @@ def _idle_lines(device: Device) -> list[str]:
 MIN_PASS_SYNCS = 2  # in one forward pass; one at the end of a step reads the loss
 # Of the stack samples in forward and backward: there a training has no reason to wait for the GPU.
 MIN_SYNC_SAMPLES_SHARE = 0.20
-# Of the time that the GPU may be idle. Below it, waiting costs nothing: the queue is full again in time.
-MIN_SYNC_IDLE = 0.20
 INSIDE = ("forward", "backward", "optimizer", "training", "generation", "rollout")
 MAX_SYNC_ROWS = 3
 # To one value copied to the host, at most: a launch takes some ten microseconds, and a value not much longer by itself.
@@ -189,13 +188,13 @@ HOST_WAITS = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved")
 def synchronizing(evidence: Evidence) -> Finding | None:
     """Find values copied to the host in the middle of a step."""
     device, idle = evidence.device, evidence.max_idle
-    if device is None or idle is None or idle < MIN_SYNC_IDLE or not evidence.has_steps() or device.bound == "data":
+    if device is None or idle is None or not evidence.has_steps() or device.bound == "data":
         return None
     counted, after = _count_syncs(evidence), _share_after_step(evidence)
     samples = calls_seen(evidence.state.main.samples.by_phase(), SYNCHRONIZES, INSIDE)
     often = counted >= MIN_PASS_SYNCS and _syncs_often(evidence, counted)
     forward = evidence.phase("forward")
-    if samples.whole and not samples.places and (forward is None or forward.share < MIN_SYNC_IDLE):
+    if samples.whole and not samples.places and (forward is None or forward.share < MIN_SYNC_SAMPLES_SHARE):
         often = False  # too short to show in any sample
     if not often and samples.share < MIN_SYNC_SAMPLES_SHARE and after < MIN_SYNC_SAMPLES_SHARE:
         return None
@@ -210,7 +209,6 @@ def synchronizing(evidence: Evidence) -> Finding | None:
         lines += evidence.places(OTHER)
     return Finding(
         code="synchronizing",
-        severity="warning",
         title="GPU synchronization within steps: the GPU runs out of work",
         evidence=lines,
         advice="Keep values on the GPU and read them once in many steps: .item(), .cpu(), bool(), nonzero() and"
@@ -357,7 +355,6 @@ def gpu_starved(evidence: Evidence) -> Finding | None:
     lines.append(f"between steps: {share(evidence.wall_part(report.wall.between_steps))} of wall time")
     return Finding(
         code="gpu-starved",
-        severity="warning",
         title=f"GPU idle {share(1 - used)} of the time, not waiting for data",
         evidence=[*lines, *evidence.places(OTHER)],
         advice="Check what the program does on the CPU meanwhile. Fetch no values in the inner loop (.item(), .cpu(),"

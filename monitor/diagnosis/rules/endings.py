@@ -9,9 +9,9 @@ from monitor.console.printed_error import RANK_ENDED
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.memory import gpu_advice, host_advice, host_readings
-from monitor.diagnosis.rules.stalls import INTERRUPTED
 from monitor.model.report import Finding, Outcome
-from monitor.model.wall_time import STOPPED_BY_YOU
+from monitor.model.standing import INTERRUPTED
+from monitor.model.wall_time import STOPPED_BY_RULE, STOPPED_BY_YOU, TIME_LIMIT
 from monitor.units import duration, number, plural, signal_name, size, size_of
 
 MIN_KILLED_SHARE = 0.90  # of host memory at the last reading before a SIGKILL: the last second may take the rest
@@ -208,9 +208,10 @@ def _crash_finding(title: str, lines: list[str], evidence: Evidence, advice: str
 
 def _ended_badly(outcome: Outcome) -> bool:
     """Return whether it failed or was killed, and not by the person in front of it."""
-    if outcome.state not in ("failed", "killed") or outcome.error == STOPPED_BY_YOU:
+    error = outcome.error or ""
+    if outcome.state not in ("failed", "killed") or error in (STOPPED_BY_YOU, TIME_LIMIT):
         return False
-    return (outcome.error or "").partition(":")[0] not in (INTERRUPTED, SystemExit.__name__)
+    return not error.startswith(STOPPED_BY_RULE) and error.partition(":")[0] not in (INTERRUPTED, SystemExit.__name__)
 
 
 def _fatal_signal(outcome: Outcome) -> int | None:

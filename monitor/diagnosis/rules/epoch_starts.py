@@ -7,9 +7,6 @@ from monitor.model.report import Finding
 from monitor.units import duration, plural
 
 MIN_PASSES = 3  # that began after the run's first one: what comes once or twice has no cause of its own
-# Of the time since the first step, as for logging: less is not worth the memory that workers keep.
-MIN_FIRST_FETCH_SHARE = 0.05
-MIN_WARNING_FIRST_FETCH_SHARE = 0.15  # as for any wait for data
 MIN_FIRST_FETCH_SECONDS = 0.1  # the mean; a fork of some workers takes less, and so does a machine's hiccup
 MIN_FIRST_FETCH_RATIO = 5.0  # times the median wait: else all batches are late, which has a finding of its own
 # The longest of these waits may be so much of them all: one cold cache is no habit.
@@ -34,8 +31,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
     mean, beyond = first.seconds / first.count, first.seconds - first.count * typical
     if mean < max(MIN_FIRST_FETCH_SECONDS, MIN_FIRST_FETCH_RATIO * typical):
         return None
-    part = evidence.loop_part(beyond)
-    if part < MIN_FIRST_FETCH_SHARE or first.longest > MAX_LONGEST_SHARE * first.seconds:
+    if first.longest > MAX_LONGEST_SHARE * first.seconds:
         return None
     workers = evidence.count_setting("dataloader_num_workers", "num_workers")
     kept = evidence.setting("dataloader_persistent_workers", "persistent_workers")
@@ -45,7 +41,6 @@ def epoch_start(evidence: Evidence) -> Finding | None:
     lines += [f"{name}={value}" for name, value in filter(None, (workers, kept))]
     return Finding(
         code="epoch-start",
-        severity="warning" if part >= MIN_WARNING_FIRST_FETCH_SHARE else "info",
         title=f"Epoch starts: {duration(mean)} of waiting for the first batch of each pass"
         + (", workers started anew" if started_anew else ""),
         evidence=lines,

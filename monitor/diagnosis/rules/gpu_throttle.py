@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from monitor import gpu_lines
+from monitor.diagnosis.judge import MIN_COST
 from monitor.diagnosis.rule import COMPUTING, Family, GpuEvidence, Suppress, lost_seconds, rule
 from monitor.model.device.throttle_watch import GpuWatch, ThrottleEvent
 from monitor.model.report import Finding
 from monitor.units import duration, plural, share
 
-MIN_CRITICAL_CLOCK_LOSS = 0.5  # of the clock: the GPU does half of its work
-MIN_CRITICAL_SLOWDOWN = 0.5  # steps take half as long again
-MIN_THROTTLE_SHARE = 0.01  # of the time; what took less and is over is information, not worth a warning
 MAX_EVENTS = 4  # throttle events shown one by one
 MAX_STEPS = 20
 
 # A slower GPU makes computing take longer, whatever the program does. A remark on a clock that hardly costs anything,
-# or that is the same since the start, explains no more than it costs.
+# or that is the same since the start, explains no more than it costs. So does one where no phase is known: whether it
+# is the computing that takes longer, is not known either.
 SLOWER_STEPS = (
     Suppress(("slow-steps", "slow-drift"), culprits=COMPUTING),
-    Suppress(("slow-steps", "slow-drift"), culprits=COMPUTING, if_info=True, if_most=True),
+    Suppress(("slow-steps", "slow-drift"), culprits=(*COMPUTING, None), if_info=True, if_most=True),
 )
 
 
@@ -70,7 +69,7 @@ def power_capped(evidence: GpuEvidence) -> Finding | None:
         "limited by power",
         "Normal for dense work. If the limit was lowered, an administrator can raise it (nvidia-smi -pl).",
         _power_limit,
-        info_only=True,
+        is_normal=True,
     )
 
 
@@ -99,13 +98,14 @@ def _throttle_finding(
     what: str,
     advice: str,
     line: Callable[[GpuWatch], str] | None = None,
-    info_only: bool = False,
+    is_normal: bool = False,
 ) -> Finding | None:
     """Return one finding for all throttle events of this code.
 
     Args:
         what: completes "clock ...".
         line: makes one more line of evidence from a `GpuWatch`, or "" for none.
+        is_normal: whether healthy GPUs have it, too.
     """
     rows = evidence.events_of(code)
     if not rows:
@@ -122,31 +122,38 @@ def _throttle_finding(
         affected = {row.uuid for row in rows}
         lines += [text for watch in evidence.watches() if watch.uuid in affected and (text := line(watch))]
     first, last = worst.effect.first, worst.effect.last
+    lost = lost_fraction(evidence, rows)
+    now = [part for row in rows if row.last_seen is None and (part := _lost_part(row)) is not None]
+    cost = max(now, default=lost)  # while it lasts
+    own = severity(evidence, rows) if cost is None else "info" if cost < MIN_COST else ""  # shown, however short it was
     return Finding(
         code=code,
-        severity="info" if info_only else severity(evidence, rows),
+        severity="info" if is_normal else own,
         title=f"{name} {what}{'' if open_gpus else ' (over)'}" + (f": {words}" if words else ""),
         evidence=lines,
         advice=advice,
-        lost_fraction=lost_fraction(evidence, rows),
+        cost=cost,
+        outside=True,
+        lost_fraction=lost,
         steps=[] if first is None or last is None else list(range(first, last + 1)[:MAX_STEPS]),
         over=not open_gpus,  # it may return: until then the remaining steps gain nothing
     )
 
 
 def severity(evidence: GpuEvidence, rows: list[ThrottleEvent]) -> str:
-    """Return `critical` where half of the speed is gone, `info` where it was short and is over, else `warning`."""
+    """Return `info` where it was short and is over, else `warning`: how much it costs is unknown."""
     seconds: dict[str, float] = {}
     for row in rows:
         seconds[row.uuid] = seconds.get(row.uuid, 0.0) + row.seconds
     is_open = any(row.end is None for row in rows)
-    if not is_open and evidence.wall and max(seconds.values()) < MIN_THROTTLE_SHARE * evidence.wall:
-        return "info"
-    is_critical = any(
-        (row.clock_drop or 0.0) > MIN_CRITICAL_CLOCK_LOSS or (row.effect.slower or 0.0) >= MIN_CRITICAL_SLOWDOWN
-        for row in rows
-    )
-    return "critical" if is_critical else "warning"
+    is_short = not is_open and evidence.wall and max(seconds.values()) < MIN_COST * evidence.wall
+    return "info" if is_short else "warning"
+
+
+def _lost_part(row: ThrottleEvent) -> float | None:
+    """Return the share of its own time that a throttle event costs; None where unknown."""
+    lost = lost_seconds(row)
+    return None if lost is None or not row.seconds else lost / row.seconds
 
 
 def lost_fraction(evidence: GpuEvidence, rows: list[ThrottleEvent]) -> float | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect
-from dataclasses import replace
 from statistics import median
 
 from monitor.diagnosis import hardware, traced
+from monitor.diagnosis.judge import WARNING_COST
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model.device.device_report import Device
 from monitor.model.device.kernel_classes import COPY_IN, PAGEABLE
+from monitor.model.host_waits import lost_share, wait_share
 from monitor.model.report import Finding
 from monitor.model.steps.sampled_calls import calls_seen
 from monitor.units import duration, percent, plural, share, size
@@ -21,7 +22,6 @@ MIN_WARNING_READINGS = 30  # of the host, one a second, before a warning: a load
 MIN_INFO_READINGS = 10  # before any finding
 # Of the time in which the training's threads could run: waiting for a core this much makes it take a quarter longer.
 MIN_CORE_WAIT = 0.20
-MIN_WARNING_WAIT_SHARE = 0.50  # likewise, over all readings: steps take twice as long
 MIN_WAITED = 0.20  # seconds of waiting per second; threads that hardly run lose little by waiting
 MIN_OTHERS_PERCENT = 25.0  # of the machine that others use then; with less, its own threads wait for each other
 MIN_READINGS_SHARE = 0.6  # of the readings: the neighbors' load comes and goes
@@ -80,23 +80,31 @@ def _neighbors(evidence: Evidence) -> Finding | None:
     lines = [
         f"other programs: {percent(others / len(starved))} of all cores in {len(starved)} of {len(readings)} readings"
     ]
-    waits = [wait for row in readings if (wait := _wait_share(row)) is not None]
+    waits = [wait for row in readings if (wait := wait_share(row)) is not None]
     waited = sum(waits) / len(waits) if waits else None
     if waited is not None:
         lines.append(f"training threads waited for a core {share(waited)} of the time in which they had work")
     stolen = sum(row.cpu_stolen or 0.0 for row in readings) / len(readings)
     if stolen >= MIN_STEAL_PERCENT:
         lines.append(f"{percent(stolen)} of CPU time went to other virtual machines (steal)")
-    is_warning = len(readings) >= MIN_WARNING_READINGS and (waited is None or waited >= MIN_WARNING_WAIT_SHARE)
     return Finding(
         code="cpu-starved",
-        severity="warning" if is_warning else "info",
+        certain=len(readings) >= MIN_WARNING_READINGS,
+        outside=True,
         title=f"CPU contention: other programs keep the {cores} cores busy, training gets"
         f" {percent(100 - 100 * others / used)} of used CPU time",
         evidence=lines,
         advice="Check who it is (top, by CPU). Timings of this run say more about the neighbors than about its code.",
-        lost_fraction=None if waited is None else waited * evidence.wall_part(evidence.report.wall.steps),
+        lost_fraction=None if waited is None else _lost_in_steps(evidence, readings),
     )
+
+
+def _lost_in_steps(evidence: Evidence, readings: list[Host]) -> float:
+    """Return the share of the elapsed time in steps that threads wait for cores; its start may need them more."""
+    first = evidence.state.main.wall.first_step or 0.0
+    inside = [row for row in readings if row.t > first] or readings
+    lost = sum(map(lost_share, inside)) / len(inside)
+    return lost * evidence.wall_part(evidence.report.wall.steps)
 
 
 def crowd_line(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | None:
@@ -143,7 +151,7 @@ def contention_slowdown(evidence: Evidence) -> float | None:
         return None if stay and crowd_line(evidence) else 1.0
     if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the newest readings are kept: the beginning is unknown
-    early, late = (median(map(_lost_share, part)) for part in (readings[:third], readings[-third:]))
+    early, late = (median(map(lost_share, part)) for part in (readings[:third], readings[-third:]))
     return max(1.0, (1.0 - early) / max(0.05, 1.0 - late))
 
 
@@ -156,21 +164,6 @@ def _nearest(readings: list[Host], t: float) -> Host | None:
     at = bisect(readings, t, key=lambda row: row.t)
     nearest = min(readings[max(0, at - 1) : at + 1], key=lambda row: abs(row.t - t))
     return nearest if abs(nearest.t - t) <= MAX_GAP_SECONDS else None
-
-
-def _wait_share(reading: Host) -> float | None:
-    """Return the share of runnable time in which its threads had no core, or one that the hypervisor stopped."""
-    if reading.tree_waiting is None:
-        return None
-    return 1.0 - (1.0 - reading.tree_waiting) * (1.0 - min(100.0, reading.cpu_stolen or 0.0) / 100.0)
-
-
-def _lost_share(reading: Host) -> float:
-    """Return the same of each second: a program that sleeps or waits for a GPU seldom asks for a core."""
-    waiting, ran = reading.tree_waiting, (reading.tree_cpu or 0.0) / 100.0  # seconds per second, over all threads
-    if waiting is None:
-        return 0.0
-    return _wait_share(replace(reading, tree_waiting=min(waiting, ran * waiting / max(0.01, 1.0 - waiting)))) or 0.0
 
 
 def _others_percent(reading: Host, cores: int) -> float:
@@ -198,7 +191,6 @@ MIN_THREADS_RATIO = 1.5  # times the cores; a few threads more than cores cost n
 # each other, and each takes seconds to start.
 MAX_WORKERS_PER_CORE = 2
 MIN_CROWDED_WAIT_SHARE = 0.33  # of the time in which its threads could run: all takes half as long again
-MIN_DATA_SHARE = 0.15  # of step time, as for any wait for data
 MIN_STARTUP_SECONDS = 20.0  # before the first step, from which on a start is slow
 MIN_STARTUP_SHARE = 0.25  # of the elapsed time, once steps go on
 
@@ -226,7 +218,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     startup = (evidence.report.wall.startup or 0.0) - imports + first_wait if loading > cpus else 0.0
     total = data.mean * data.count if data is not None else 0.0
     part = data.share * data.recurring / total if data is not None and total else 0.0
-    waits = evidence.has_steps() and part >= MIN_DATA_SHARE
+    waits = evidence.has_steps() and part >= WARNING_COST
     crowds = _crowds_itself(evidence)
     if not waits and not crowds and startup < MIN_STARTUP_SECONDS:
         return None
@@ -339,8 +331,6 @@ PAGEABLE_RATE = 5e9
 # The same from pinned memory where the link is unknown: 16 lanes of the fourth generation, in practice. So fast is
 # what remains of a copy: on the training's own stream no kernel runs beside it.
 PINNED_RATE = 25e9
-MIN_COPY_SHARE = 0.10  # of step time
-MIN_WARNING_COPY_SHARE = 0.25
 MIN_SAMPLED_SHARE = 0.15  # of all stack samples
 # Bytes per second on the link, over the whole time: a batch of tokens or labels is thousands of times less.
 MIN_TRAFFIC = 1e9
@@ -372,17 +362,15 @@ def pageable_copies(evidence: Evidence) -> Finding | None:
     trace = traced.kernel_trace(evidence)
     if trace is not None:
         part = traced.step_share(evidence, trace, COPY_IN + PAGEABLE)
-    if part < MIN_COPY_SHARE:
-        return None
     remains = min(1.0, PAGEABLE_RATE / (_link_rate(evidence) or PINNED_RATE))
     return Finding(
         code="pageable-copies",
-        severity="warning" if part >= MIN_WARNING_COPY_SHARE else "info",
         title=f"Pageable copies to the GPU: about {share(part)} of step time",
         evidence=[*by_batch[1], *by_samples[1], *_sm_line(device)],
         advice='Use DataLoader(pin_memory=True) or tensor.pin_memory() with batch.to("cuda", non_blocking=True): copies'
         " are several times as fast and the host does not wait for them; on a separate stream they overlap with"
         " computation.",
+        estimated=trace is None,
         lost_fraction=part * (1.0 - remains) * evidence.loop_share,
     )
 
@@ -432,7 +420,6 @@ def offload(evidence: Evidence) -> Finding | None:
     idle = evidence.max_idle
     return Finding(
         code="offload",
-        severity="warning" if idle is not None and idle >= MIN_COPY_SHARE else "info",
         title="Offloading: data moves to the GPU and back in every step",
         evidence=lines + _sm_line(device),
         advice="Keep on the GPU what fits: activations (no save_on_cpu), weights and optimizer states (no CPU offload)."
@@ -453,7 +440,6 @@ def _link_rate(evidence: Evidence) -> float | None:
     return min(rates, default=None)
 
 
-MIN_HELD_IDLE = 0.20  # of the step in which the GPU is idle: less is not worth a thread of one's own
 MIN_FREE_CORES = 0.9  # of the time, threads that can run do: else it waits for a core, not for the interpreter
 
 
@@ -463,12 +449,11 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     found, idle = evidence.facts.busy_thread, evidence.max_idle
     if found.share is None or found.late is None or evidence.device is None or not evidence.has_steps():
         return None
-    if idle is None or idle < MIN_HELD_IDLE or hardware.scheduled_share(evidence) < MIN_FREE_CORES:
+    if idle is None or hardware.scheduled_share(evidence) < MIN_FREE_CORES:
         return None
     place = f" at {found.place}" if found.place is not None else ""
     return Finding(
         code="gil-contention",
-        severity="warning",
         title=f"GIL contention: thread {clean(found.name or '', 40)} uses {share(found.share)} of a core in Python",
         evidence=[
             f"last seen{place}" if place else "its line is not known",

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from statistics import median
 
-from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.waiting import activity_share, input_bound, sampled_seconds
+from monitor.diagnosis.judge import WARNING_COST
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rules.batching import learns_from_rewards
+from monitor.diagnosis.rules.waiting import (
+    MAX_BURST_MEDIAN,
+    MIN_ACTIVITY_SHARE,
+    MIN_SAMPLED_LOOP_SHARE,
+    activity_share,
+    input_bound,
+    sampled_seconds,
+)
 from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
-from monitor.model.steps.sampled_calls import CHECKPOINT, EVAL, LOGGING
+from monitor.model.steps.sampled_calls import CHECKPOINT, EVAL, LOGGING, kind_of
 from monitor.model.steps.unnamed_time import UNNAMED
+from monitor.step_blocks import OTHER
 from monitor.units import duration, flow, percent, share
-from trainhooks.protocol.calls import COLLECTION
+from trainhooks.protocol.calls import COLLECTION, FOR_WORKERS, HTTP, LOCK, SLEEP, SUBPROCESS
 
-MIN_LOGGING_SHARE = 0.05  # of the time since the first step: logging should cost less than 5%
-MIN_CHECKPOINT_SHARE = 0.10  # a crash costs more than checkpoints usually do; a tenth of the time is rarely intended
-MIN_EVAL_SHARE = 0.30  # evaluation is wanted work; only a share near a third is reported
 MIN_TIMES = 3  # what comes once or twice in a run, as its last checkpoint, has a large share of a short one only
 
 
@@ -33,7 +40,6 @@ def checkpoint_stall(evidence: Evidence) -> Finding | None:
         "checkpoint-stall",
         "Checkpoints",
         (CHECKPOINT, "save", "save_checkpoint"),
-        MIN_CHECKPOINT_SHARE,
         f"Save less often{now}, to a faster disk, or asynchronously (torch.distributed.checkpoint.async_save); save"
         " what a restart needs, not files that can be recreated.",
     )
@@ -43,6 +49,7 @@ def checkpoint_stall(evidence: Evidence) -> Finding | None:
     "eval-heavy",
     Family.WAITING,
     suppresses=("gpu-starved", Suppress(("slow-steps", "slow-drift"), culprits=("eval",))),
+    only_bound=True,  # it is wanted work, of which a part stays
 )
 def eval_heavy(evidence: Evidence) -> Finding | None:
     """Find evaluations that take much of the time."""
@@ -52,7 +59,6 @@ def eval_heavy(evidence: Evidence) -> Finding | None:
         "eval-heavy",
         "Evaluation",
         (EVAL, "evaluation", "validation"),
-        MIN_EVAL_SHARE,
         f"Evaluate less often{now}, on a part of the set, or with a larger batch than in training (no gradients are"
         " kept).",
     )
@@ -72,15 +78,12 @@ def logging_overhead(evidence: Evidence) -> Finding | None:
         "logging-overhead",
         "Logging",
         (LOGGING, "log"),
-        MIN_LOGGING_SHARE,
         f"Log less often{now}, keep metrics on the GPU until then (.item() waits for it), and write outside the loop.",
     )
 
 
-def _interruption(
-    evidence: Evidence, code: str, name: str, activities: tuple[str, ...], min_share: float, advice: str
-) -> Finding | None:
-    """Return the finding on an activity that takes at least `min_share` of the time since the first step.
+def _interruption(evidence: Evidence, code: str, name: str, activities: tuple[str, ...], advice: str) -> Finding | None:
+    """Return the finding on an activity that takes a part of the time since the first step.
 
     Args:
         activities: names of its phases and spans; the first one is also what stack samples show.
@@ -91,12 +94,12 @@ def _interruption(
     late = sum(wall.afterwards.get(name, 0.0) for name in activities)  # after the last step
     seconds = evidence.named_seconds(*activities) + sampled + late
     part = seconds / (wall.stepping + late) if wall.stepping else 0.0
-    if not evidence.has_steps() or part < min_share:
+    if not evidence.has_steps() or not seconds:
         return None
     often = sampled or sum(span.name in activities for span in evidence.state.main.marks) >= MIN_TIMES
     often = often or any(row.name in activities and row.count >= MIN_TIMES for row in evidence.report.phases)
-    if not often and evidence.wall_part(seconds) < min_share:
-        return None
+    if not often and evidence.wall_part(seconds) < WARNING_COST:
+        return None  # no habit: it has to be a part of the run that is worth a word
     if sampled:
         lines = [f"about {duration(seconds)} in {what}, by stack samples"]
         for phases in (UNNAMED, ("forward",)):
@@ -107,18 +110,76 @@ def _interruption(
     lines += [f"{duration(late)} of it after the last step"] if late else []
     return Finding(
         code=code,
-        severity="warning" if often else "info",  # what comes once cannot come less often
         title=f"{name}: {'about ' if sampled else ''}{share(part)} of the time {SINCE}",
         evidence=lines,
         advice=advice,
+        cost=part if often else min(part, evidence.wall_part(seconds)),
+        estimated=bool(sampled),
+        certain=bool(often),  # what comes once cannot come less often
         lost_fraction=evidence.wall_part(seconds),
         once_fraction=evidence.wall_part(late),
     )
 
 
-# Of the time since the first step. It is estimated: what is found below a tenth is told, and no warning.
-MIN_COLLECTION_SHARE = 0.03
-MIN_WARNING_COLLECTION_SHARE = 0.10
+# What waits has other findings, and time that nothing computes in is no work.
+WAITS = FOR_WORKERS | {HTTP, LOCK, SLEEP, SUBPROCESS}
+
+
+@rule(
+    "work-between-steps",
+    Family.WAITING,
+    suppresses=(
+        "gpu-starved",
+        Suppress(("unaccounted-time",), if_most=True),
+        Suppress(("slow-steps", "slow-drift"), culprits=(OTHER,)),
+    ),
+    only_bound=True,  # it is wanted work, of which a part stays
+)
+def work_between_steps(evidence: Evidence) -> Finding | None:
+    """Find a function of the program that works between steps for much of the time: it samples, generates, renders."""
+    if not evidence.has_steps() or evidence.host_only:
+        return None
+    if evidence.report.cycle is not None or learns_from_rewards(evidence):
+        return None  # what a policy learns from is made between its steps
+    samples = evidence.sampled_seconds(BETWEEN_STEPS)
+    known = evidence.state.main.samples.looks
+    loops = {(place.file, place.function) for phase, place in known if phase not in UNNAMED}
+    work: dict[str, float] = {}
+    for (_, place), spent in samples.items():
+        if kind_of(place) is None and place.activity not in WAITS:
+            runs_steps = (place.file, place.function) in loops or not place.function.isidentifier()
+            where = str(place.users) if runs_steps else f"{place.function}()"
+            work[where] = work.get(where, 0.0) + spent
+    name, spent = max(work.items(), key=lambda row: row[1], default=("", 0.0))
+    part = spent / sum(samples.values()) if samples else 0.0
+    seconds = part * (evidence.between_steps + _in_some_steps(evidence))
+    if part < MIN_ACTIVITY_SHARE or evidence.loop_part(seconds) < MIN_SAMPLED_LOOP_SHARE:
+        return None
+    return Finding(
+        code="work-between-steps",
+        title=f"Between steps: about {share(evidence.loop_part(seconds))} of the time {SINCE} in {name}",
+        evidence=[
+            f"about {duration(seconds)} there, by stack samples; {duration(evidence.report.wall.steps)} in steps",
+            *evidence.places(BETWEEN_STEPS),
+        ],
+        advice="Do it less often, on fewer or smaller inputs, or in another process on saved weights.",
+        cost=evidence.loop_part(seconds),
+        estimated=True,
+        lost_fraction=evidence.wall_part(seconds),
+        culprit=BETWEEN_STEPS,
+    )
+
+
+def _in_some_steps(evidence: Evidence) -> float:
+    """Return the seconds in no phase that some steps have and most do not.
+
+    A loop without a loader has no step open between two steps, and what it does there counts as the next one's. What
+    each step has may be the training itself: a loss, layers called as functions.
+    """
+    row = evidence.phase(OTHER)
+    if row is None or not row.count or row.p50 >= MAX_BURST_MEDIAN * row.recurring / row.count:
+        return 0.0
+    return max(0.0, row.recurring - row.p50 * row.count)
 
 
 @rule(
@@ -137,8 +198,6 @@ def garbage_collection(evidence: Evidence) -> Finding | None:
     seconds = max(called, found.seconds)
     # A GPU that has work queued does not wait for a collection.
     part = min(1.0 if evidence.device is None else evidence.max_idle or 0.0, evidence.loop_part(seconds))
-    if part < MIN_COLLECTION_SHARE:
-        return None
     lines = [f"about {duration(seconds)} in collections of all objects"]
     if found.full:
         lines[0] += f", {found.full:,} of them"
@@ -146,10 +205,10 @@ def garbage_collection(evidence: Evidence) -> Finding | None:
         lines += evidence.unnamed_places()
     return Finding(
         code="garbage-collection",
-        severity="warning" if part >= MIN_WARNING_COLLECTION_SHARE else "info",
         title=f"Garbage collection: about {share(part)} of the time {SINCE}",
         evidence=lines,
         advice=COLLECTED_BY_CALL if called else COLLECTED_BY_ITSELF,
+        estimated=True,
         lost_fraction=part * evidence.loop_share,
     )
 

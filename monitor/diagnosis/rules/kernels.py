@@ -32,7 +32,6 @@ SCORE_PASSES = 5
 # 4.8, B200 8 TB/s).
 MEMORY_RATE = 3.0e12
 MEMORY_RATES = (("h200", 4.3e12), ("b200", 7.2e12), ("h100", 3.0e12), ("a100", 1.8e12))
-MIN_WRITTEN_SHARE = 0.10  # of the step, by that estimate
 MAX_ERROR = 1.25  # of that estimate: masks and casts pass over the scores as well
 MAX_WRITTEN_SHARE = 0.90  # there are matrix products, a loss and an optimizer besides, in any model with attention
 
@@ -72,7 +71,7 @@ def _written_attention(evidence: Evidence) -> Finding | None:
     if not found.count or device is None or not evidence.has_steps() or not seconds:
         return None
     part = min(MAX_WRITTEN_SHARE, SCORE_PASSES * found.bytes * calls / _memory_rate(evidence) / seconds)
-    if part < MIN_WRITTEN_SHARE or device.bound in ("host", "data"):
+    if device.bound in ("host", "data"):
         return None
     place = f" at {found.place}" if found.place is not None else ""
     trace = traced.kernel_trace(evidence)
@@ -82,7 +81,6 @@ def _written_attention(evidence: Evidence) -> Finding | None:
         likely = min(MAX_ERROR * part, traced.step_share(evidence, trace, SOFTMAX, ELEMENTWISE, CASTS))
     return Finding(
         code="slow-attention",
-        severity="warning",
         title=f"Slow attention: score matrices written to memory, about {share(part)} of step time",
         evidence=[
             f"{found.count} softmax over score matrices in one forward pass{place}: {size(found.bytes)} in all",
@@ -91,6 +89,7 @@ def _written_attention(evidence: Evidence) -> Finding | None:
         ],
         advice="Use torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True): the score matrix is then"
         " never written to memory.",
+        estimated=True,
         lost_fraction=most * evidence.loop_share,
         likely_fraction=likely * evidence.loop_share,
     )
@@ -99,7 +98,6 @@ def _written_attention(evidence: Evidence) -> Finding | None:
 # From a length on at which kernels of flash attention reach half of the peak; those of masks, odd head sizes and
 # fp32 do not.
 MIN_LENGTH = 1024
-MIN_KERNELS_SHARE = 0.20  # of the step
 MAX_EFFICIENCY = 0.30  # of the peak; a causal mask halves the work that is counted here
 REACHED = 0.50  # of the peak, by flash attention: 48% to 85% on an H100 from 1,024 tokens on
 
@@ -112,7 +110,7 @@ def _measured_attention(evidence: Evidence) -> Finding | None:
     if trace is None or ops is None or ops.unknown or not half or length is None or length < MIN_LENGTH:
         return None
     part = traced.step_share(evidence, trace, ATTENTION)
-    if part < MIN_KERNELS_SHARE or not seconds or not ops.attention:
+    if not part or not seconds or not ops.attention:
         return None
     reached = ops.attention * hardware.calls_per_step(evidence) / (part * seconds) / (half * 1e12)
     if reached > MAX_EFFICIENCY:
@@ -120,7 +118,6 @@ def _measured_attention(evidence: Evidence) -> Finding | None:
     likely = part * (1.0 - reached / REACHED) * evidence.loop_share
     return Finding(
         code="slow-attention",
-        severity="warning",
         title=f"Slow attention: {share(reached)} of the GPU's peak, in {share(part)} of the step",
         evidence=[
             *traced.kernel_lines(traced.kernels(evidence, ATTENTION)),
@@ -147,8 +144,7 @@ def typical_length(evidence: Evidence) -> float | None:
     return main.pace.tokens / main.pace.samples if main.pace.tokens and main.pace.samples else None
 
 
-MIN_OPTIMIZER_SHARE = 0.10  # of step time
-MIN_OPTIMIZER_SHARE_ON_CPU = 0.20  # likewise, where a fused step saves fewer kernel starts
+MIN_OPTIMIZER_SHARE_ON_CPU = 0.20  # of step time: a fused step has no kernel starts to save there
 MIN_TENSORS = 20  # to update; with fewer there is little to fuse
 HAS_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # of torch.optim
 FUSED_ON_CPU = (2, 4)  # torch's version from which these are fused on the CPU, too
@@ -158,7 +154,7 @@ FUSED_ON_CPU = (2, 4)  # torch's version from which these are fused on the CPU, 
 def unfused_optimizer(evidence: Evidence) -> Finding | None:
     """Find an optimizer that takes much of the step and updates one parameter after the other."""
     row, facts = evidence.phase("optimizer"), evidence.facts.optimizer
-    if row is None or not evidence.has_steps() or row.share < MIN_OPTIMIZER_SHARE or evidence.host_only:
+    if row is None or not evidence.has_steps() or evidence.host_only:
         return None
     where, kind, tensors = hardware.model_device(evidence), facts.kind, facts.tensors
     if where not in ("cuda", "cpu") or kind not in HAS_FUSED or tensors is None:
@@ -169,7 +165,8 @@ def unfused_optimizer(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         code="unfused-optimizer",
-        severity="warning" if where == "cuda" else "info",
+        certain=where == "cuda",
+        estimated=True,  # what a fused one takes is not known
         title=f"Unfused optimizer: {kind} updates {tensors:,} tensors one by one, {share(row.share)} of step time",
         evidence=[
             f"fused={facts.fused}, foreach={facts.foreach}, parameters on {where}",
@@ -277,11 +274,11 @@ def deterministic_mode(evidence: Evidence) -> Finding | None:
 # Of the time, in which the GPU runs something: below, the step waits for something else than matrix products.
 MIN_COMPUTING = 0.50
 MIN_PEAK_RATIO = 1.5  # times the peak; 10% or 20% is lost to other kernels
-MIN_PRECISION_GAIN = 0.15  # of the time, at most
 MAX_TENSOR_ACTIVE = 0.05  # of the time that tensor cores are active: exact fp32 never uses them
 # Of a format's peak, that matrix products of a model reach at least: so the time that they take, which is what another
 # format shortens, is an estimate from above.
 REACHED_PEAK_SHARE = 0.3
+USUAL_PEAK_SHARE = 0.5  # likewise, that they usually reach: large ones 0.7
 MIN_CONV_TF32_SHARE = 0.5  # of the operations in convolutions: their own setting decides
 
 
@@ -308,8 +305,6 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
     if peak.fp32 is None or peak.tf32 is None or not _has_tf32(peak) or _convolves_in_tf32(evidence):
         return None  # GeForce: the same peak; before Ampere there is no TF32
     lost = _product_share(evidence, busy, peak.fp32) * (1 - peak.fp32 / peak.tf32)
-    if lost < MIN_PRECISION_GAIN:
-        return None
     if evidence.facts.framework == "transformers":
         advice = "Set tf32=True in TrainingArguments. bf16=True gains more, where it fits."
     else:
@@ -318,15 +313,15 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="fp32-matmul",
-        severity="warning",
         title=f"Exact fp32 matrix products: peak {peak.fp32:,g} TFLOPS instead of {peak.tf32:,g} with TF32",
         evidence=[_fp32_line(name, busy), 'torch.get_float32_matmul_precision() is "highest"'],
         advice=advice,
+        cost=lost * REACHED_PEAK_SHARE / USUAL_PEAK_SHARE,
+        estimated=True,
         lost_fraction=lost * evidence.loop_share,
     )
 
 
-MIN_EXACT_SHARE = 0.10  # of the step, in kernels that multiply in fp32
 HALF_THE_BYTES = 0.5  # of a pass over memory's time
 PEAK_RATIO_REACHED = 0.5  # of the peaks' ratio: what products gain by the faster format at least, if they are large
 
@@ -334,7 +329,7 @@ PEAK_RATIO_REACHED = 0.5  # of the peaks' ratio: what products gain by the faste
 def _fp32_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
     """Find them by the kernels that ran."""
     part, known = traced.step_share(evidence, trace, MATRIX + FP32), hardware.gpu_peak(evidence)
-    if known is None or part < MIN_EXACT_SHARE:
+    if known is None or not part:
         return None
     name, peak = known
     if peak.fp32 is None or peak.tf32 is None or not _has_tf32(peak):
@@ -349,7 +344,6 @@ def _fp32_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
     part *= evidence.loop_share
     return Finding(
         code="fp32-matmul",
-        severity="warning",
         title=f"Exact fp32 matrix products, no tensor cores: {share(part)} of the step",
         evidence=[
             *traced.kernel_lines(traced.kernels(evidence, MATRIX + FP32)),
@@ -408,15 +402,15 @@ def no_mixed_precision(evidence: Evidence) -> Finding | None:
     if not hardware.is_fp32(evidence) or allowed is None or not now or not half or half < MIN_PEAK_RATIO * now:
         return None
     lost = _product_share(evidence, busy, now) * (1 - now / half)
-    if lost < MIN_PRECISION_GAIN:
-        return None
     dtype = "bf16" if peak.bf16 else "fp16"
     # TF32 is one line that changes no weight update: the first thing to do.
     has_fp32_finding = fp32_matmul(evidence) is not None
     is_chosen = bool(allowed) and _has_tf32(peak)  # tensor cores are in use: the precision may be intended
     return Finding(
         code="no-mixed-precision",
-        severity="info" if has_fp32_finding or is_chosen else "warning",
+        cost=None if has_fp32_finding else lost * REACHED_PEAK_SHARE / USUAL_PEAK_SHARE,
+        certain=not is_chosen,
+        estimated=True,
         title=f"No mixed precision: peak {now:,g} TFLOPS instead of {half:,g} with {dtype}",
         evidence=[_fp32_line(name, busy), "mixed precision speeds up matrix products only"],
         advice=_mixed_advice(evidence, dtype),
@@ -438,7 +432,6 @@ def _mixed_advice(evidence: Evidence, dtype: str) -> str:
 
 # A part of a model may be in float64 on purpose: a loss, a solver. All of it is rarely meant.
 MIN_DOUBLE_SHARE = 0.9
-MIN_DOUBLE_COMPUTING = 0.3  # of the time since the first step: less to compute gains less than a sixth
 DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 as float32
 
 
@@ -449,20 +442,17 @@ def double_precision(evidence: Evidence) -> Finding | None:
     return _double_model(evidence) or (None if trace is None else _double_kernels(evidence, trace))
 
 
-MIN_DOUBLE_KERNELS = 0.10  # of the step
-
-
 def _double_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
     rows = [row for row in traced.kernels(evidence) if type_of(row.name) == "float64"]
     part = sum(row.share for row in rows) * traced.step_share(evidence, trace)
-    if part < MIN_DOUBLE_KERNELS:
+    if not part:
         return None
     # Names of many elementwise kernels do not tell their format: they may be of the same tensors.
     passes = sum(row.share for row in traced.kernels(evidence, ELEMENTWISE, CASTS, COPY_ON) if not type_of(row.name))
     known, most = (each * evidence.loop_share for each in (part, part + passes * traced.step_share(evidence, trace)))
     return Finding(
         code="double-precision",
-        severity="info" if evidence.facts.torch.default_dtype == "torch.float64" else "warning",
+        certain=evidence.facts.torch.default_dtype != "torch.float64",
         title=f"Double precision: kernels in float64{traced.main_phase(rows)} take {share(part)} of the step or more",
         evidence=[*traced.kernel_lines(rows), f"{traced.how(trace)}, by the kernels' names"],
         advice="Find the tensor that is float64: NumPy makes them by default, and what is computed with one is float64,"
@@ -476,21 +466,23 @@ def _double_kernels(evidence: Evidence, trace: TraceReport) -> Finding | None:
 def _double_model(evidence: Evidence) -> Finding | None:
     dtypes = evidence.facts.optimizer.dtypes
     double, total = dtypes.get("float64", 0), sum(dtypes.values())
-    seconds = hardware.computing_seconds(evidence) + evidence.named_seconds("optimizer")
+    names = ("forward", "backward", "training", "optimizer")
+    whole = sum(row.mean * row.count for row in evidence.report.phases if row.name in names)
     if total <= 0 or double < MIN_DOUBLE_SHARE * total or not evidence.has_steps():
         return None
     on_cpu = hardware.model_device(evidence) == "cpu"
-    if on_cpu and evidence.loop_part(seconds) < MIN_DOUBLE_COMPUTING:
-        return None
     is_meant = evidence.facts.torch.default_dtype == "torch.float64"
     lines = [f"{share(double / total)} of {total:,} trained parameters are float64"]
     lines += ["torch.set_default_dtype(torch.float64): it is meant for all tensors"] if is_meant else []
     return Finding(
         code="double-precision",
-        severity="info" if is_meant else "warning",
+        severity="info" if is_meant and not on_cpu else "" if on_cpu else "warning",
+        certain=not is_meant,
         title="Double precision: the model computes in float64",
         evidence=lines,
         advice="Train in float32: convert the data instead of the model, by torch.from_numpy(x).float(). NumPy makes"
         " float64 by default.",
-        lost_fraction=evidence.wall_part(seconds) * DOUBLE_GAIN if on_cpu else None,
+        cost=evidence.loop_part(evidence.named_seconds(*names)) * DOUBLE_GAIN if on_cpu else None,
+        estimated=True,
+        lost_fraction=evidence.wall_part(whole) * DOUBLE_GAIN if on_cpu else None,  # a bound: long first steps, too
     )

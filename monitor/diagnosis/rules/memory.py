@@ -291,7 +291,6 @@ MIN_UNUSED_SHARE = 0.50  # of the memory: twice the batch fits, and the longest 
 MIN_BUSY_GPU = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
 MIN_LENGTH_STEPS = 100  # steps, so that long batches have been among them
 RECOMPUTED_SHARE = 0.33  # of backward: one forward more, and a backward is about two
-MIN_RECOMPUTED_SHARE = 0.05  # of the time since the first step
 MIN_BACKWARD_RATIO = 1.5  # times forward that a backward takes at least if the layers are computed again inside it
 
 
@@ -325,7 +324,7 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     recomputed = RECOMPUTED_SHARE * backward.recurring
     if again is not None and forward is not None:
         recomputed = min(backward.recurring, again * forward.recurring)
-    if 1 - used / total < MIN_UNUSED_SHARE or evidence.loop_part(recomputed) < MIN_RECOMPUTED_SHARE:
+    if 1 - used / total < MIN_UNUSED_SHARE:
         return None
     # On a GPU the host's clock says nothing of the two: it waits wherever it next needs a result.
     is_slow = forward is not None and backward.mean >= MIN_BACKWARD_RATIO * forward.mean
@@ -333,7 +332,6 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         code="checkpointing-unneeded",
-        severity="warning",
         title=f"Unneeded gradient checkpointing: {share(1 - used / total)} of {kind} never used",
         evidence=[
             f"peak {size_of(used, total)}",
@@ -342,6 +340,7 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
         ],
         advice="Set gradient_checkpointing=False and try it on the longest batch: activations of all layers are then"
         " kept.",
+        estimated=again is None,
         lost_fraction=evidence.wall_part(recomputed),
     )
 

@@ -18,6 +18,7 @@ from monitor.diagnosis.policy_metrics import (
     policies,
 )
 from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.diagnosis.rules.learning_signals import MIN_CONSTANT
 from monitor.model.report import Finding
 from monitor.units import number, plural, share, times
 
@@ -42,7 +43,8 @@ def zero_advantage(evidence: Evidence) -> Finding | None:
             if row.level >= MIN_ZERO_GROUPS:
                 lines = [f"{row.name}: median {share(row.level)} in the last third, of {row.count:,} values"]
                 title = f"{share(row.level)} of the groups teach nothing: equal rewards give no gradient"
-                return _no_differences_finding(evidence, policy, title, lines, row.level, "warning")
+                severity = "critical" if row.least >= 1.0 and row.count >= MIN_CONSTANT else "warning"
+                return _no_differences_finding(evidence, policy, title, lines, row.level, severity)
         spread = policy.first_signal(Quantity.REWARD_STD)
         if not shares and spread is not None and spread.has_values(evidence):
             found = _zero_spread(evidence, policy, spread)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import cpu_starved, crowd_line
 from monitor.model.comparison.changes import Change, same_amount
 from monitor.model.comparison.compare import (
     MAX_SKIPPED_DIFFERENCE,
-    MIN_BUCKETS,
     Comparison,
     Side,
     compare_runs,
     skipped_share,
 )
+from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.compute.flops import work_ratio
 from monitor.model.report import Finding
-from monitor.model.steps.series import Curve
-from monitor.model.view import step_seconds
 from monitor.units import age, duration, rate, share
 
 # Slower than the last comparable run of the same command, on equal work.
@@ -58,7 +56,7 @@ def regressed(evidence: Evidence) -> Finding | None:
     before = evidence.previous
     if before is None or evidence.steps < MIN_REGRESSION_STEPS:
         return None
-    slower_run = regression(before, Side(evidence.report, step_seconds(evidence.state)))
+    slower_run = regression(before, Side(evidence.report, loop_time(evidence.state, evidence.report)))
     if slower_run is None:
         return None
     comparison, changes = slower_run.comparison, _relevant_changes(slower_run.comparison.changed)
@@ -69,7 +67,7 @@ def regressed(evidence: Evidence) -> Finding | None:
     is_warning = (changes and far) if crowd or cpu_starved(evidence) is not None else (changes or far)
     is_warning = is_warning and evidence.report.run.source != CONSOLE
     per = "" if comparison.per == "step" else f" per {comparison.per}"
-    first = comparison.phases[0] if comparison.phases else None
+    first = max(comparison.phases, key=lambda part: part.explains or 0.0, default=None)
     return Finding(
         code="regressed",
         severity="warning" if is_warning else "info",
@@ -77,18 +75,19 @@ def regressed(evidence: Evidence) -> Finding | None:
         evidence=[*_regression_lines(evidence, before, comparison, changes), *([crowd] if crowd else [])],
         advice="See which phase grew and what changed; change one thing back and compare:"
         f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
-        # Start-up is no part of it, nor what lies between the steps.
-        lost_fraction=evidence.wall_part(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
+        lost_fraction=evidence.wall_part(evidence.report.wall.stepping) * (1 - 1 / slower_run.slower),
         culprit=first.name if first is not None and (first.explains or 0.0) > MIN_CULPRIT_SHARE else None,
     )
 
 
 def regression(before: Side, after: Side) -> Regression | None:
     """Return how much slower `after` is, where that is more than noise and no more work explains it."""
-    curves = _same_stretch(before.step_seconds, after.step_seconds)
-    if curves is None:
-        return None
-    comparison = compare_runs(Side(before.report, curves[0]), Side(after.report, curves[1]))
+    one, two = before.loop, after.loop
+    first, last = max(one.first, two.first), min(one.last, two.last)
+    if first <= last:  # else one continues where the other ended; the first hundred steps stand for no ten thousand
+        one, two = one.between(first, last), two.between(first, last)
+    repeats = tuple(loop.between(one.first, one.last) for loop in before.repeats)
+    comparison = compare_runs(replace(before, loop=one, repeats=repeats), replace(after, loop=two))
     slower = comparison.slower
     if slower is None or not comparison.more_than_noise or comparison.unlike or _does_more(before, after, comparison):
         return None
@@ -96,23 +95,6 @@ def regression(before: Side, after: Side) -> Regression | None:
         # Steps that are no longer skipped are no loss: only slower ones count.
         slower = min(slower, comparison.slower_a_success or slower)
     return Regression(slower, comparison) if slower >= MIN_REGRESSION else None
-
-
-def _same_stretch(one: Curve, other: Curve) -> tuple[Curve, Curve] | None:
-    """Return both runs where both were: the first hundred steps do not stand for ten thousand. None: too few yet."""
-    if not one.x or not other.x:
-        return None
-    first, last = max(one.x[0], other.x[0]), min(one.end or one.x[-1], other.end or other.x[-1])
-    if first > last:
-        return one, other  # one continues where the other ended
-    cut = [_cut_curve(curve, first, last) for curve in (one, other)]
-    return (cut[0], cut[1]) if min(len(curve.x) for curve in cut) > MIN_BUCKETS else None
-
-
-def _cut_curve(curve: Curve, first: float, last: float) -> Curve:
-    places = [at for at, x in enumerate(curve.x) if x + curve.width > first and x <= last]
-    x, mean, low, high = ([values[at] for at in places] for values in (curve.x, curve.mean, curve.low, curve.high))
-    return Curve(x, mean, low, high, curve.width, min(curve.end, last) if curve.end is not None else None)
 
 
 def _does_more(before: Side, after: Side, comparison: Comparison) -> bool:
@@ -139,10 +121,11 @@ def _run_name(evidence: Evidence, before: Side) -> str:
 
 def _regression_lines(evidence: Evidence, before: Side, comparison: Comparison, changes: list[Change]) -> list[str]:
     lines = [_speed_line(comparison)]
-    shares = [{row.name: row.share for row in side.phases} for side in (before.report, evidence.report)]
+    whole = [seconds or 1.0 for seconds in comparison.step_seconds]
     for phase in comparison.phases[:MAX_GROWN_PHASES]:
         if phase.explains is not None and phase.explains >= MIN_EXPLAINED_SHARE:
-            part = f"{share(shares[0].get(phase.name, 0.0))} → {share(shares[1].get(phase.name, 0.0))} of step time"
+            shares = [(seconds or 0.0) / of for seconds, of in zip((phase.before, phase.after), whole, strict=True)]
+            part = f"{share(shares[0])} → {share(shares[1])} of the loop"
             lines.append(f"{phase.name}: {part}; {share(min(1.0, phase.explains))} of the difference")
     lines += [f"{change.name}: {_value(change.before)} → {_value(change.after)}" for change in changes[:MOST_CHANGES]]
     if len(changes) > MOST_CHANGES:
@@ -160,7 +143,7 @@ def _speed_line(comparison: Comparison) -> str:
         if comparison.per == per and one is not None and two is not None:
             return f"{rate(one, unit)} → {rate(two, unit)}"
     one, two = comparison.step_seconds
-    return f"median step {duration(one)} → {duration(two)}"
+    return f"from step to step {duration(one)} → {duration(two)}"
 
 
 def _relevant_changes(changed: list[Change]) -> list[Change]:

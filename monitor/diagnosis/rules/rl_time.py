@@ -10,7 +10,15 @@ from monitor.model.report import Finding, PhaseRow
 from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share
-from trainhooks.protocol.vocabulary import DECODE_STEPS, ENV_CALLS, ENV_SECONDS, ENV_STEPS, TAIL_STEPS, UNCACHED_CALLS
+from trainhooks.protocol.vocabulary import (
+    DECODE_STEPS,
+    ENV_CALLS,
+    ENV_SECONDS,
+    ENV_STEPS,
+    OWN_LOOP,
+    TAIL_STEPS,
+    UNCACHED_CALLS,
+)
 
 
 def metric_total(evidence: Evidence, name: str) -> float:
@@ -19,17 +27,16 @@ def metric_total(evidence: Evidence, name: str) -> float:
     return (row.mean or 0.0) * row.count if row is not None else 0.0
 
 
-def is_hidden_by_gpu(evidence: Evidence, least: float) -> bool:
-    """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
-    return evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < least
-
-
 MIN_ENV_SHARE = (
     0.5  # of the time since the first step: below, learning takes as long, and twice as fast gains a quarter
 )
 # Handing an action to another process and its observation back takes 0.2 to 0.6 ms an environment, by AsyncVectorEnv on
 # an environment that does next to nothing. Steps that are not longer than that gain nothing in processes of their own.
 MIN_ENV_STEP_SECONDS = 0.001
+HANDING_SECONDS = (0.0, 0.0004)  # for each environment: hidden behind the others' waits, or as above
+MIN_WAITING_SHARE = 0.5  # of env.step: else most of it is computed, and cores bound it
+MIN_READINGS = 5  # of the host, one a second: the first ones are the start's
+MAX_HELD_UP = 0.95  # of the time that its threads could run; beyond, what they would use is unknown
 MAX_STEP_CORES = 1.5  # busy during env.step, on average: with more, it works in parallel already
 
 
@@ -47,28 +54,65 @@ class EnvTime:
 def env_bound(evidence: Evidence) -> Finding | None:
     """Find environments that take most of the time, stepped one after the other in one process."""
     time = env_time(evidence)
-    if time is None or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_ENV_SHARE):
+    if time is None or not evidence.has_steps() or evidence.is_hidden_by_gpu:
         return None
     part, lost = evidence.loop_part(time.seconds), evidence.wall_part(time.seconds)
-    if part < MIN_ENV_SHARE or lost < MIN_ENV_SHARE / 2 or time.each < MIN_ENV_STEP_SECONDS:
+    if part < MIN_ENV_SHARE or time.each < MIN_ENV_STEP_SECONDS:
         return None
     if _steps_in_parallel(evidence, part):
         return None
-    cores = evidence.facts.cpus
+    cores, waiting = evidence.facts.cpus, _waiting_share(evidence, part)
     stepped = plural(round(time.per_call), "environment", "environments")
     lines = [
         f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.loop_part(time.acting))}",
         f"{duration(time.each)} per step of one environment, {stepped} per call, one process",
     ]
     lines += [f"{cores} usable CPU cores"] if cores is not None else []
+    if waiting >= MIN_WAITING_SHARE:
+        lines += [f"{share(waiting)} of it or more waits, and needs no core"]
+        return _env_waits(time, part, lost, lines)
     return Finding(
         code="env-bound",
-        severity="info" if cores == 1 else "warning",
         title=f"Environment-bound: {share(part)} of the time {SINCE} in env.step, one after the other",
         evidence=lines,
         advice=_env_advice(cores),
         # On n cores the steps take an n-th at best.
+        cost=part,
+        certain=cores != 1,
+        estimated=True,
         lost_fraction=lost * (1 - 1 / cores) if cores is not None and cores > 1 else None,
+        culprit="rollout",
+    )
+
+
+def _waiting_share(evidence: Evidence, part: float) -> float:
+    """Return the share of env.step in which it computes nothing, at least: all that computes may do so meanwhile.
+
+    Args:
+        part: of the time in env.step.
+    """
+    used, late = evidence.host_values("tree_cpu"), evidence.host_values("tree_waiting")
+    if len(used) < MIN_READINGS:
+        return 0.0
+    held_up = min(MAX_HELD_UP, median(late)) if late else 0.0  # what waits for a core would compute
+    return max(0.0, 1.0 - median(used) / 100.0 / (1.0 - held_up) / part)
+
+
+def _env_waits(time: EnvTime, part: float, lost: float, lines: list[str]) -> Finding:
+    """Return the finding on environments that wait: at once, they take as long as one, whatever the cores."""
+    most, likely = (
+        lost * max(0.0, 1.0 - 1.0 / time.per_call - handing / time.each) if time.per_call >= 2 else None
+        for handing in HANDING_SECONDS
+    )
+    return Finding(
+        code="env-bound",
+        severity="warning",
+        title=f"Environment-bound: {share(part)} of the time {SINCE} in env.step, which waits, one after the other",
+        evidence=lines if most is not None else [*lines, "the gain grows with the environments that wait at once"],
+        advice="Step all environments at once, however few the cores: gymnasium's AsyncVectorEnv, Stable-Baselines3's"
+        " SubprocVecEnv, or a thread for each. Where there is one, collect from several.",
+        lost_fraction=most,
+        likely_fraction=likely,
         culprit="rollout",
     )
 
@@ -107,7 +151,6 @@ def _steps_in_parallel(evidence: Evidence, part: float) -> bool:
 
 MIN_GENERATION_SHARE = 0.20  # of the time since the first step: a third of less is 6%, and changes no loop
 MIN_TAIL_SHARE = 0.30  # of the decoding steps: lengths spread evenly from nothing to the longest have 25%
-MIN_WARNING_TAIL = 0.20  # of the time since the first step: answers of random lengths have some tail by nature
 MIN_NATURAL_RATIO = 2 / 3  # of the places that answers of random lengths use: with fewer, some are outliers
 MIN_TAIL_STEPS = 10  # logged figures: one long answer in a few batches is no habit
 FEW_AT_WORK = 0.25  # of the sequences: the rest of a batch's places are empty
@@ -126,11 +169,12 @@ def generation_tail(evidence: Evidence) -> Finding | None:
     about = "" if is_measured else "at least "
     return Finding(
         code="generation-tail",
-        severity="warning" if part * least >= MIN_WARNING_TAIL and not _is_natural(evidence) else "info",
         title=f"Generation tail: {about}{share(least)} of decoding for under a quarter of the sequences",
         evidence=[f"generation {share(part)} of the time {SINCE}", line],
         advice="Let others take the places of finished sequences: vLLM or continuous batching, on more prompts at once"
         " than fit. Limit the length of answers, or start the next batch before the last ones end.",
+        cost=part * least,
+        certain=not _is_natural(evidence),
         lost_fraction=evidence.wall_part(seconds) * least if is_measured and not evidence.host_only else None,
         culprit="generation",
     )
@@ -191,16 +235,21 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
     if not evidence.has_steps() and generating < MIN_LONG_GENERATION:
         return None
     place = evidence.facts.generate.set_by
+    is_own = place == OWN_LOOP
     where = f"use_cache=False in {place}" if place is not None else "use_cache=False"
     return Finding(
         code="no-kv-cache",
-        severity="warning",
+        severity="info" if is_own else "warning",  # whether a cache is worth its code depends on model and length
         title=f"No KV cache: each new token computes all before it again; generation {share(part)} of the time {SINCE}",
         evidence=[
-            f"{uncached:,.0f} of {calls:,.0f} calls of generate() without a cache: {where}",
+            f"{uncached:,.0f} of {calls:,.0f} times {place} gives the model all tokens so far for each new one"
+            if is_own
+            else f"{uncached:,.0f} of {calls:,.0f} calls of generate() without a cache: {where}",
             f"{tokens / answers:,.0f} new tokens per sequence; gain unknown: no call with a cache to compare",
         ],
-        advice="Call generate() with use_cache=True; the model's other calls may stay without.",
+        advice="Keep the keys and values of earlier tokens, or the state, and give the model the newest token alone."
+        if is_own
+        else "Call generate() with use_cache=True; the model's other calls may stay without.",
         culprit="generation",
     )
 
@@ -209,8 +258,6 @@ MIN_COPY_CALLS = 8  # of the copy, that were watched
 MIN_AGAIN_SHARE = 0.3  # of its calls: in two passes over each batch, half of them
 MAX_MIXED_SHARE = 0.1  # likewise, with new rows and known ones: samples from a replay buffer
 MIN_ROUNDS = 2  # times that new rows followed: a fixed data set repeats whole, in its next epoch
-MIN_AGAIN_COST = 0.05  # of the time since the first step: less is not worth a buffer
-MIN_WARNING_AGAIN = 0.10
 
 
 @rule("reference-recomputed", Family.MODEL, suppresses=(Suppress(("unaccounted-time",), if_most=True),))
@@ -221,12 +268,11 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
     if calls < MIN_COPY_CALLS or again < MIN_AGAIN_SHARE * calls or copy.mixed > MAX_MIXED_SHARE * calls:
         return None
     part = min(1.0, copy.repeated_seconds / watched) if watched and not evidence.host_only else None
-    if copy.rounds < MIN_ROUNDS or not evidence.has_steps() or (part is not None and part < MIN_AGAIN_COST):
+    if copy.rounds < MIN_ROUNDS or not evidence.has_steps():
         return None
     cost = "" if part is None else f": {share(part)} of the time {SINCE}"
     return Finding(
         code="reference-recomputed",
-        severity="warning" if part is not None and part >= MIN_WARNING_AGAIN else "info",
         title=f"Reference computed again on the same inputs{cost}",
         evidence=[
             f"{again:,} of {calls:,} calls of a copy of the trained model: on inputs that it was given before, with"
@@ -239,7 +285,6 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
     )
 
 
-MIN_SYNC_SHARE = 0.15  # of the time since the first step, as for a wait for data: without it 1.18x as fast
 MIN_SYNCS = 3  # the first one sets up connections
 
 
@@ -248,7 +293,7 @@ def weight_sync_heavy(evidence: Evidence) -> Finding | None:
     """Find much time in handing new weights to whoever generates."""
     seconds = evidence.named_seconds("weight_sync")
     part = evidence.loop_part(seconds)
-    if part < MIN_SYNC_SHARE or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_SYNC_SHARE):
+    if not seconds or not evidence.has_steps() or evidence.is_hidden_by_gpu:
         return None
     row = evidence.phase("weight_sync")
     outside = sum(span.name == "weight_sync" for span in evidence.state.main.marks)  # before a step's first forward
@@ -257,7 +302,7 @@ def weight_sync_heavy(evidence: Evidence) -> Finding | None:
     lines = [f"{duration(seconds)} in weight_sync, {duration(seconds / evidence.steps)} per step"]
     return Finding(
         code="weight-sync-heavy",
-        severity="warning",
+        cost=part,
         title=f"Weight synchronization: {share(part)} of the time {SINCE}",
         evidence=[*lines, *evidence.places("weight_sync")],
         advice="Synchronize less often (more training per batch of answers), in few large messages over NCCL or shared"

@@ -6,7 +6,7 @@ from statistics import median
 
 from monitor.diagnosis.policy_metrics import policies
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.rl_time import is_hidden_by_gpu, metric_total
+from monitor.diagnosis.rules.rl_time import env_time, metric_total
 from monitor.diagnosis.rules.waiting import unnamed_in_steps
 from monitor.diagnosis.rules.worker_waits import worker_seconds
 from monitor.model.report import Finding
@@ -17,8 +17,7 @@ from monitor.units import duration, share
 from trainhooks.protocol.calls import HTTP, RUNS_PROCESS, SLEEP, SUBPROCESS, effects_of
 from trainhooks.protocol.places import Line, Place
 
-REWARDS = ("reward", "execution")
-MIN_REWARD_SHARE = 0.20  # of the time since the first step: half of it, the least that waits, is 10%
+REWARDS, ROLLOUT = ("reward", "execution"), ("rollout",)
 MIN_WAITING_SHARE = 0.5  # of the stack samples in these phases: computing is then the lesser part
 # In names of functions that look after several things at once.
 _OF_MANY = ("poll", "wait", "join", "gather", "collect", "as_completed")
@@ -32,36 +31,45 @@ _OF_MANY = ("poll", "wait", "join", "gather", "collect", "as_completed")
 )
 def sequential_rewards(evidence: Evidence) -> Finding | None:
     """Find rewards that wait for processes, servers or the clock, one thing at a time."""
-    seconds, where, culprit = evidence.named_seconds(*REWARDS), REWARDS, "reward"
+    where: tuple[str, ...] = REWARDS
+    seconds, culprit = evidence.named_seconds(*REWARDS), "reward"
     has_cycle = evidence.report.cycle is not None
     if not seconds and (has_cycle or any(policy.reward is not None for policy in policies(evidence))):
         # A program that names no phase: between generation and learning it asks its judges.
         inside, between = unnamed_in_steps(evidence), evidence.between_steps
         seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
+        acting = env_time(evidence)
+        if acting is not None and acting.acting > max(seconds, acting.seconds):  # each step is scored by itself
+            seconds, where, culprit = acting.seconds + acting.acting, ROLLOUT, "rollout"
     part = evidence.loop_part(seconds)
-    if part < MIN_REWARD_SHARE or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_REWARD_SHARE):
+    if not part or not evidence.has_steps() or evidence.is_hidden_by_gpu:
         return None
     samples = evidence.sampled_seconds(*where)
+    if not samples and where == REWARDS:  # what follows a rollout is known as its reward only once learning begins
+        where = (*REWARDS, BETWEEN_STEPS)
+        samples = evidence.sampled_seconds(*where)
     waits = {sample: spent for sample, spent in samples.items() if waits_for_one(sample.place)}
-    if where == UNNAMED:  # a pause there may be anything; where nothing else generates, a request may do so
-        others = (SLEEP,) if has_cycle else (SLEEP, HTTP)
+    if where in (UNNAMED, ROLLOUT):  # a pause may be anything; where nothing generates, a request may
+        others = (SLEEP,) if has_cycle and where == UNNAMED else (SLEEP, HTTP)
         waits = {sample: spent for sample, spent in waits.items() if sample.place.activity not in others}
     waiting = sum(waits.values()) / sum(samples.values()) if waits else 0.0
-    if waiting < MIN_WAITING_SHARE or part * waiting < MIN_REWARD_SHARE / 2:
+    if waiting < MIN_WAITING_SHARE:
         return None
     kinds = sorted({sample.place.activity for sample in waits})
-    what = "rewards" if where == REWARDS else "in no phase"
+    what = {UNNAMED: "in no phase", ROLLOUT: "rollout"}.get(where, "rewards")
     return Finding(
         code="sequential-rewards",
-        severity="warning",
         title=f"Sequential rewards: {share(part * waiting)} of the time {SINCE} waits, for one call after the other",
         evidence=[
             f"{what} {share(part)} of the time {SINCE}, {share(waiting)} of it waiting ({', '.join(kinds)}),"
             " by stack samples",
             *evidence.places(*where),
         ],
-        advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
-        " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
+        advice="Where each answer (or step) is a call, make the calls at once: a ThreadPoolExecutor around them, or"
+        " asynchronous requests. Where one call holds all answers, that program is the limit: score beside the next"
+        " generation.",
+        cost=part * waiting,
+        estimated=True,
         lost_fraction=evidence.wall_part(seconds) * waiting * _saved_at_once(evidence, part * waiting),
         culprit=culprit,
     )
@@ -106,7 +114,6 @@ MIN_LIMIT_RATIO = 1.5  # times the median: where most calls end at one time, tha
 # the longest steps crowd there, apart from the others, is what decides.
 LIMITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90, 120, 180, 240, 300, 600)
 GAP = 1.3  # times: the limit divided by this, to the limit, is where fewer steps end than at it
-MIN_LIMITED_SHARE = 0.05  # of the time since the first step
 LOWER_LIMIT = (
     "Lower the limit to what answers that end need, stop what cannot end early (a first test, a limit on CPU time), and"
     " score the others meanwhile."
@@ -133,13 +140,13 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
     if reached.own < reached.hits / 2:  # in a pool: what the training does not wait for costs nothing
         seconds = min(seconds, worker_seconds(evidence))
     part = evidence.loop_part(seconds)
-    if reached.hits < MIN_HITS or part < MIN_LIMITED_SHARE:
+    if reached.hits < MIN_HITS:
         return None
     named = {name: evidence.named_seconds(name) for name in SCORING}
     longest = max(named, key=named.__getitem__)
     return Finding(
         code="time-limit",
-        severity="warning",
+        cost=part,
         title=f"Programs end at their time limit {reached.hits:,} times: {share(part)} of the time {SINCE}",
         evidence=[
             f"subprocess.TimeoutExpired, the last one after {duration(reached.limit)};"
@@ -165,11 +172,11 @@ def _by_durations(evidence: Evidence) -> Finding | None:
         near = column.quantiles.count(longest / GAP) - hits
         seconds = hits * (limit - typical)
         part = evidence.loop_part(seconds)
-        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMITED_SHARE:
+        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits:
             continue
         return Finding(
             code="time-limit",
-            severity="warning",
+            cost=part,
             title=f"{name} ends at a limit of {limit} s in {share(hits / column.count)} of the steps",
             evidence=[
                 f"{hits:,} of {column.count:,} steps take {limit} s to {duration(longest)} there, none longer; median"

@@ -15,6 +15,7 @@ from monitor.model.steps.pace import Pace, amounts_per_step
 from monitor.model.steps.series import Column
 from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.unnamed_time import sampled_growth
+from monitor.step_blocks import OTHER
 from monitor.units import brief, share
 from trainhooks.protocol.places import Line
 from trainhooks.protocol.vocabulary import ENV_STEPS
@@ -87,7 +88,8 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     where = f", in {culprit}" if culprit and not between else ", between steps" if between else ""
     return Finding(
         code="slow-drift",
-        severity="info" if crowd or over or jumps or is_unsure else "warning",
+        cost=1.0 - early / late,
+        certain=not (crowd or over or jumps or is_unsure),
         title=f"Drift: steps {share(late / early - 1)} slower than at the start{where}{' (over)' if over else ''}",
         evidence=lines,
         advice="Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk. Check"
@@ -228,7 +230,7 @@ def _drift(means: Sequence[float]) -> tuple[float, float, bool]:
 
 
 def _grown_phases(evidence: Evidence) -> dict[str, float]:
-    """Return seconds per step by which each phase grew; empty where only the host's clock times a GPU's steps."""
+    """Return seconds per step by which each phase grew; empty where none is known, by the clock that counts."""
     if evidence.host_only:
         return {}
     main = evidence.state.main
@@ -236,7 +238,7 @@ def _grown_phases(evidence: Evidence) -> dict[str, float]:
         columns = {name: column.settled() for name, column in main.device.phases.items()}
     else:
         columns = {name: stats.seconds.settled() for name, stats in main.phases.items()}
-    thirds = {name: _thirds(column.curve().mean) for name, column in columns.items()}
+    thirds = {name: _thirds(column.curve().mean) for name, column in columns.items() if columns.keys() != {OTHER}}
     return {name: late - early for name, (early, late, _) in thirds.items()}
 
 

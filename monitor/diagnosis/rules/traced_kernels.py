@@ -7,6 +7,7 @@ tells.
 from __future__ import annotations
 
 from monitor.diagnosis import traced
+from monitor.diagnosis.judge import CRITICAL_COST, WARNING_COST
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.kernels import MAX_TENSOR_ACTIVE
 from monitor.model.device.kernel_classes import (
@@ -27,8 +28,6 @@ from monitor.model.report import Finding
 from monitor.units import share
 from trainhooks.protocol.limits import clean
 
-MIN_SHARE = 0.10  # of the step: less is not worth a line
-MIN_LOUD_SHARE = 0.30  # likewise, for a warning where the gain is not known
 # Dense work keeps tensor cores active a tenth of the time or more, other work the memory half of it or more.
 MAX_MEMORY_ACTIVE = 0.20
 
@@ -55,17 +54,16 @@ def slow_kernel(evidence: Evidence) -> Finding | None:
         return _estimated(evidence)
     kind = max(SLOW, key=lambda name: trace.share(name))
     part, advice, reason = traced.step_share(evidence, trace, kind), SLOW[kind], "these kernels use no tensor cores"
-    if part < MIN_SHARE:
+    if part < WARNING_COST:
         kind = _near_neither_peak(evidence, trace)
         part = traced.step_share(evidence, trace, kind) if kind else 0.0
         advice = "Look for another implementation, or compile it."
         reason = "the driver reports tensor cores and memory hardly used"
-    if part < MIN_SHARE:
+    if not kind:
         return None
     kernels = traced.kernels(evidence, kind)
     return Finding(
         code="slow-kernel",
-        severity="warning" if part >= MIN_LOUD_SHARE else "info",
         title=f"Slow kernels: {kind}{traced.main_phase(kernels)}, {share(part)} of the step",
         evidence=[*traced.kernel_lines(kernels), f"{traced.how(trace)}; {reason}; gain not known"],
         advice=advice,
@@ -75,7 +73,7 @@ def slow_kernel(evidence: Evidence) -> Finding | None:
 
 def _near_neither_peak(evidence: Evidence, trace: TraceReport) -> str:
     """Return the class that takes most of the time where the driver sees neither peak in use; empty: none."""
-    if not _uses_neither(evidence) or evidence.min_idle > MIN_LOUD_SHARE:  # an idle GPU has a finding of its own
+    if not _uses_neither(evidence) or evidence.min_idle > CRITICAL_COST:  # an idle GPU has a finding of its own
         return ""
     known = (MATRIX, "copy", "mem", "comm")  # memory's own speed, and the network's, are no matter of the kernel
     return next((row.name for row in trace.classes if not row.name.startswith(known)), "")
@@ -118,7 +116,7 @@ def _estimated(evidence: Evidence) -> Finding | None:
 # Passes over memory: more than half of the GPU's time in them is more than any matrix products get. In a network of
 # attention or convolutions in eager mode they take a seventh to a quarter.
 MIN_PASSES = 0.30  # of the step
-MIN_LOUD_PASSES = 0.50  # of the time in which kernels run
+SURE_PASSES = 0.50  # of the time in which kernels run
 MIN_TYPE_SHARE = 0.5  # of their time, for a number format to be named
 ONE_BY_ONE = ("optimizer", OTHER)  # phases in which tensors are mostly updated one after another
 
@@ -148,7 +146,7 @@ def elementwise_heavy(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="elementwise-heavy",
-        severity="warning" if ran >= MIN_LOUD_PASSES and part >= MIN_LOUD_SHARE else "info",
+        certain=ran >= SURE_PASSES,
         title=f"Elementwise kernels{where} take {share(part)} of the step: each is a pass over memory",
         evidence=[
             *lines,
@@ -172,7 +170,8 @@ def _formats(kernels: list[Kernel]) -> list[str]:
     ]
 
 
-MIN_LOSS_SHARE, MIN_LOUD_LOSS_SHARE = 0.10, 0.20
+# Of its kernels' time, at most: a cast to float32 and back moves 12 bytes a value, the loss itself 20 in float32.
+CASTS_OF_LOSS = 0.6
 
 
 @rule("loss-heavy", Family.MODEL, no_bound=True)
@@ -180,18 +179,19 @@ def loss_heavy(evidence: Evidence) -> Finding | None:
     """Find a loss whose kernels take much of the step: a softmax over a large vocabulary, in fp32."""
     trace = traced.kernel_trace(evidence)
     part = traced.step_share(evidence, trace, LOSS) if trace is not None else 0.0
-    if trace is None or part < MIN_LOSS_SHARE:
+    if trace is None or not part:
         return None
     kernels = traced.kernels(evidence, LOSS)
+    cost = part + min(CASTS_OF_LOSS * part, traced.step_share(evidence, trace, CASTS))
     return Finding(
         code="loss-heavy",
-        severity="warning" if part >= MIN_LOUD_LOSS_SHARE else "info",
         title=f"Loss takes {share(part)} of the step, without the product that makes its inputs",
         evidence=[
             *traced.kernel_lines(kernels),
-            f"{traced.how(trace)}; casts of its inputs come on top; gain not known",
+            f"{traced.how(trace)}; with casts of its inputs perhaps {share(cost)}; gain not known",
         ],
         advice="Leave the inputs in bf16 and let cross_entropy do the rest; give it class indices, no one-hot targets."
         " Compile the loss with the last layer, or take a fused linear cross entropy, which never writes all of them.",
+        cost=cost,
         lost_fraction=part * evidence.loop_share,
     )

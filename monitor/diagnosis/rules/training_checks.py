@@ -32,7 +32,7 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
     what = "Weights are never trained" if found.assigned else "Weights never change"
     return Finding(
         code="weights-unchanged",
-        severity="warning",
+        severity="critical",
         title=f"{what}: no gradient reaches the optimizer in all {found.steps:,} checked steps",
         evidence=lines,
         advice="Make the optimizer after the model is complete, from that model's parameters that require gradients;"
@@ -40,8 +40,14 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
     )
 
 
+MIN_CERTAIN = 16  # checked steps: a warm-up that begins at 0 is over by then, or stepped too seldom
 # A schedule that reaches zero does so in its last steps; a tenth of the training without updates is no end of one.
 MIN_ZERO_STEPS = 0.10
+RATE_ADVICE = (
+    "Check the schedule: its total steps must be those of the run, counted as it is stepped (per batch or per"
+    " epoch, after accumulation), and its warm-up must not begin at 0 for a whole epoch."
+)
+PRINTED_RATES = ("learning_rate", "lr")
 
 
 @rule("learning-rate-zero", Family.LEARNING, priority=1, suppresses=("loss-flat",))
@@ -49,18 +55,20 @@ def learning_rate_zero(evidence: Evidence) -> Finding | None:
     """Find a learning rate that is zero, from the start or long before the end."""
     found = evidence.facts.updates.zero_rate
     steps, highest, since, until = found.steps, found.highest, found.since, found.until
+    if not steps and evidence.report.run.source != "hooks":
+        return _printed_rate_zero(evidence)
     if steps < MIN_CHECKED or highest is None or since is None or until is None:
         return None
-    advice = "Check the schedule: its total steps must be those of the run, counted as it is stepped (per batch or per"
-    advice += " epoch, after accumulation), and its warm-up must not begin at 0 for a whole epoch."
     if highest == 0.0:
         return Finding(
             code="learning-rate-zero",
-            severity="warning",
-            title="Learning rate is 0: no step changes the model",
-            evidence=[f"0 in all parameter groups, in all {steps:,} checked steps"],
-            advice=advice,
-            lost_fraction=evidence.loop_share if not evidence.is_running else None,
+            severity="warning" if found.of or steps < MIN_CERTAIN else "critical",
+            title=f"Learning rate is 0 in one of {found.of} optimizers: what it holds never changes"
+            if found.of
+            else "Learning rate is 0: no step changes the model",
+            evidence=[f"0 in all {'of its ' if found.of else ''}parameter groups, in all {steps:,} checked steps"],
+            advice=RATE_ADVICE,
+            lost_fraction=evidence.loop_share if not evidence.is_running and not found.of else None,
         )
     passed = evidence.loop_part(until - since)
     if passed < MIN_ZERO_STEPS:
@@ -73,9 +81,24 @@ def learning_rate_zero(evidence: Evidence) -> Finding | None:
             f"at most {highest:.3g} before, and 0 for {duration(until - since)}",
             f"{steps:,} checked steps in a row",
         ],
-        advice=advice,
+        advice=RATE_ADVICE,
         lost_fraction=evidence.wall_part(until - since),
     )
+
+
+def _printed_rate_zero(evidence: Evidence) -> Finding | None:
+    """Find a learning rate that is 0 in all that a program prints of it; rounded zeros are not read."""
+    for name in PRINTED_RATES:
+        row = evidence.report.metrics.get(name)
+        if row is not None and row.count >= MIN_CHECKED and not row.nonfinite and row.min == row.max == 0.0:
+            return Finding(
+                code="learning-rate-zero",
+                severity="warning",
+                title="Learning rate is 0: no step changes the model",
+                evidence=[f"{name} is printed as 0 in all {row.count:,} values"],
+                advice=RATE_ADVICE,
+            )
+    return None
 
 
 @rule("gradients-kept", Family.LEARNING, priority=1)
@@ -159,8 +182,6 @@ def graph_retained(evidence: Evidence) -> Finding | None:
     )
 
 
-# Of the time since the first step: below, freezing a layer is hardly worth an edit.
-MIN_UNUSED_COST, MIN_WARNING_UNUSED_COST = 0.03, 0.10
 WEIGHT_SHARE = 0.5  # of a layer's backward: its weights' gradients; its input's are needed for the layers before
 
 
@@ -174,12 +195,8 @@ def unused_gradients(evidence: Evidence) -> Finding | None:
     # A part of its own goes as a whole. What it takes of the pass is between its operations and its weights.
     whole = max(cut / (cut + beside + trained), min(1.0, found.needless / found.nodes)) if cut else 0.0
     part = whole + (1.0 - whole) * WEIGHT_SHARE * beside / (beside + trained)
-    cost = None if evidence.host_only else evidence.loop_part(part * row.recurring)
-    if cost is not None and cost < MIN_UNUSED_COST:
-        return None
     return Finding(
         code="unused-gradients",
-        severity="warning" if cost is not None and cost >= MIN_WARNING_UNUSED_COST else "info",
         title=f"Unused gradients: backward computes those of {cut + beside:,} parameters that no optimizer has",
         evidence=[
             f"{plural(tensors, 'tensor', 'tensors')} without an optimizer; optimizers update {trained:,} parameters",
@@ -189,13 +206,13 @@ def unused_gradients(evidence: Evidence) -> Finding | None:
         advice="Freeze what is not trained before the first step: module.requires_grad_(False); or call it under"
         " torch.no_grad() where nothing before it is trained. If it should be trained, give its parameters to the"
         " optimizer.",
-        lost_fraction=None if cost is None else evidence.wall_part(part * row.recurring),
+        estimated=True,
+        lost_fraction=None if evidence.host_only else evidence.wall_part(part * row.recurring),
     )
 
 
 MIN_TABLE_SHARE = 0.5  # of the trained parameters: else most of the update is not the table's
 MAX_TOUCHED = 0.10  # of its rows have a gradient in a step
-MIN_UPDATE_SHARE = 0.20  # of step time in the optimizer: what a sparse update can save
 
 
 @rule("dense-embedding", Family.MODEL, suppresses=("unfused-optimizer",))
@@ -206,11 +223,10 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
     if row is None or touched is None or not found.trained or not evidence.has_steps() or evidence.host_only:
         return None
     part = min(1.0, found.elements / found.trained)
-    if part < MIN_TABLE_SHARE or touched > MAX_TOUCHED or row.share < MIN_UPDATE_SHARE:
+    if part < MIN_TABLE_SHARE or touched > MAX_TOUCHED:
         return None
     return Finding(
         code="dense-embedding",
-        severity="warning",
         title=f"Dense gradients of an embedding: {rows:,} rows updated, about {share(touched)} of them used in a step",
         evidence=[
             f"{share(part)} of the trained parameters; its gradient takes {size(4 * found.elements)} as fp32",
@@ -218,13 +234,9 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
         ],
         advice="Use nn.Embedding(..., sparse=True) with torch.optim.SparseAdam, SGD or Adagrad for it, and the other"
         " optimizer for the rest.",
+        estimated=True,
         lost_fraction=evidence.wall_part(row.mean * row.count) * part * (1.0 - touched),
     )
-
-
-# Of the time since the first step, as for a copy: an average that is hidden behind the backward pass costs little.
-MIN_AVERAGE_SHARE = 0.03
-MIN_WARNING_AVERAGE_SHARE = 0.10
 
 
 @rule("accumulation-sync", Family.WAITING)
@@ -236,8 +248,6 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
         return None
     seconds = _average_seconds(evidence, found, passes / steps)
     part = None if seconds is None else evidence.loop_part(seconds * found.unneeded / steps * evidence.steps)
-    if part is not None and part < MIN_AVERAGE_SHARE:
-        return None
     lines = [f"{plural(averaged, 'average', 'averages')} in {passes:,} passes of {steps:,} steps; {steps:,} are needed"]
     if seconds is not None:
         lines.append(
@@ -246,7 +256,6 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="accumulation-sync",
-        severity="warning" if part is not None and part >= MIN_WARNING_AVERAGE_SHARE else "info",
         title=f"Gradients averaged over the ranks {averaged / steps:.0f} times per optimizer step",
         evidence=lines,
         advice="Call model and backward() under `with model.no_sync():` in all passes of an accumulation but the last"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from monitor.diagnosis.judge import MIN_COST
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
 from monitor.model.report import Finding
@@ -9,9 +12,6 @@ from monitor.model.steps.sampled_calls import calls_seen
 from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share
 from trainhooks.protocol.calls import EMPTIES_CACHE
-
-# Of the stack samples; giving memory back waits for the GPU, and a loop that does it seldom is never sampled there.
-MIN_EMPTY_CACHE_SHARE = 0.03
 
 # These explain all late launches, whatever they cost: each launch is waited for or recorded, code that should be
 # compiled runs eagerly, the allocator starts over.
@@ -62,7 +62,7 @@ def _debug_lines(evidence: Evidence) -> list[str]:
     lines += ["a Python profiler: called at each function call"] if tools.profile else []
     lines += ["tracemalloc: records a traceback for each allocation"] if tools.tracemalloc else []
     samples = calls_seen(evidence.state.main.samples.by_phase(), EMPTIES_CACHE)
-    if samples.share >= MIN_EMPTY_CACHE_SHARE:
+    if samples.share >= MIN_COST:
         lines.append(
             f"torch.cuda.empty_cache() in each step: {share(samples.share)} of stack samples, at {samples.places[0]};"
             " the freed memory is requested again at once"
@@ -75,9 +75,20 @@ def _debug_lines(evidence: Evidence) -> list[str]:
 MIN_RECOMPILES = 5  # a dynamic shape takes one or two before torch generalizes it; its limit per function is 8
 # Or as often as this, where it is in half of the steps so far: a run of four steps that compiles in each has no more.
 MIN_FREQUENT_RECOMPILES, MIN_RECOMPILED_SHARE = 2, 0.5
-MIN_COMPILE_SHARE = 0.03  # of the elapsed time: what a long run recompiled at its start costs it nothing
 MIN_WARMUP_SHARE = 0.10  # of the elapsed time
 MAX_SHOWN_REASONS = 3
+
+
+# A guard on a Python number, as torch names it: `0/1: n == 2`, `1/0: L['self'].step == 5`. Shapes are of tensors.
+_NUMBER_GUARD = re.compile(r"^\d+/\d+: (?!.*\bsize\b)[^=<>]{1,200} == -?\d")
+NUMBER_ADVICE = (
+    "A number that changes from call to call is compiled in: pass it as a tensor, or keep what depends on it out of the"
+    " compiled function; TORCH_LOGS=recompiles names each reason."
+)
+SHAPE_ADVICE = (
+    "Mark the dimension that changes (torch._dynamo.mark_dynamic, dynamic=True), or pad to a few fixed lengths;"
+    " TORCH_LOGS=recompiles names each reason."
+)
 
 
 @rule("recompiling", Family.COMPILE, suppresses=(Suppress(("gpu-starved",), if_most=True), LATE_LAUNCHES))
@@ -91,14 +102,14 @@ def recompiling(evidence: Evidence) -> Finding | None:
     seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_SHOWN_REASONS]
     # Where torch has given up, recompiling is over and what it runs now counts; lengths can still be fixed.
     is_over = bool(compiled.fallback) and not any("size" in reason for reason in reasons)
-    is_small = evidence.wall_part(seconds) < MIN_COMPILE_SHARE
+    numbers = all(_NUMBER_GUARD.search(reason) for reason in reasons) and bool(reasons)
     return Finding(
         code="recompiling",
-        severity="info" if is_over or is_small else "warning",
+        cost=evidence.wall_part(seconds),
+        certain=not is_over,
         title=f"torch.compile: {plural(times, 'recompile', 'recompiles')}",
         evidence=[f"{duration(seconds)} spent compiling", *reasons],
-        advice="Mark the dimension that changes (torch._dynamo.mark_dynamic, dynamic=True), or pad to a few fixed"
-        " lengths; TORCH_LOGS=recompiles names each reason.",
+        advice=NUMBER_ADVICE if numbers else SHAPE_ADVICE,
         lost_fraction=min(1.0, evidence.wall_part(seconds)),
     )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowd_line
 from monitor.model.report import Finding, Straggler
 from monitor.model.steps.sampled_calls import kind_of
 from monitor.model.steps.stack_samples import Sample
+from monitor.model.steps.time_split import once_in
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
@@ -95,14 +98,12 @@ def activity_share(samples: dict[Sample, float], what: str) -> float:
     return part if part >= MIN_ACTIVITY_SHARE else 0.0
 
 
-# A perfect loader would gain this share of the wall time: 1.18x at 0.15, which is worth changing an argument for.
-MIN_INPUT_SHARE = 0.15
-MIN_CRITICAL_INPUT_SHARE = 0.30
 # Seconds that a batch of anything takes: collated in the process itself, or handed over by a worker through a queue and
 # shared memory. Waits as short as that are those of a small step, not of a slow loader.
 FETCH_SECONDS = 0.0005
 SAMPLE_SECONDS = 6e-6  # likewise, a sample of it: a row of a tensor, taken and stacked, takes 3.5 to 6 microseconds
 HANDOVER_SECONDS = 0.002
+MAX_ADVISED_WORKERS = 8  # where the cores are not known
 MIN_NEW_ITERATORS = 0.8  # of the steps, of a loader with several batches
 MAX_BURST_MEDIAN = 0.5  # of the mean wait: where the median is less, waits come in bursts
 
@@ -116,16 +117,11 @@ MAX_BURST_MEDIAN = 0.5  # of the mean wait: where the median is less, waits come
 def input_bound(evidence: Evidence) -> Finding | None:
     """Find steps that wait for their data."""
     row = evidence.phase("data")
-    if row is None or not evidence.is_often(row.count):
+    if row is None or not evidence.is_often(row.count) or evidence.is_hidden_by_gpu:
         return None
-    if evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < MIN_INPUT_SHARE:
-        return None  # the host's wait costs nothing while the GPU works
     total = row.mean * row.count
     repeated = row.recurring / total if total else 0.0  # a first wait starts the workers and is no habit
     part, mean = row.share * repeated, row.mean * repeated
-    lost = evidence.wall_part(row.recurring)
-    if part < MIN_INPUT_SHARE or lost < MIN_INPUT_SHARE / 2:  # else start-up or evaluation is what takes the time
-        return None
     in_bursts = row.p50 < MAX_BURST_MEDIAN * mean
     workers = evidence.count_setting("dataloader_num_workers", "num_workers")
     cpus = evidence.facts.cpus
@@ -138,19 +134,23 @@ def input_bound(evidence: Evidence) -> Finding | None:
     lines += [f"{passes.number:,} iterators of the loader for {evidence.steps:,} steps"] if is_anew else []
     pace = evidence.state.main.pace
     collated = SAMPLE_SECONDS * pace.samples / pace.steps if pace.steps else 0.0
-    is_small = mean < max(HANDOVER_SECONDS if workers is not None and workers[1] else FETCH_SECONDS, collated)
+    fetches = max(1.0, passes.batches / passes.measured) if passes.batches and passes.measured else 1.0  # of a step
+    fetched = fetches * (HANDOVER_SECONDS if workers is not None and workers[1] else FETCH_SECONDS)
+    is_small = mean < max(fetched, collated)
     if is_small:
         lines.append("fetching any batch takes about as long: the step is small")
-    # Workers wait for cores, too: on a crowded machine a lesser wait may be the neighbors' doing.
-    crowd = crowd_line(evidence) if part < MIN_CRITICAL_INPUT_SHARE else None
+    # Workers wait for cores, too: on a crowded machine the wait may be the neighbors' doing.
+    crowd = crowd_line(evidence)
     lines += [crowd] if crowd else []
     return Finding(
         code="input-bound",
-        severity="info" if is_small or crowd else "critical" if part >= MIN_CRITICAL_INPUT_SHARE else "warning",
         title=f"Input-bound: {share(part)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         evidence=lines,
-        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus, in_bursts, is_small),
-        lost_fraction=lost,
+        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus, in_bursts, is_small, part),
+        cost=evidence.loop_part(row.recurring),
+        certain=not is_small,
+        outside=crowd is not None,
+        lost_fraction=evidence.wall_part(row.recurring),
     )
 
 
@@ -160,13 +160,17 @@ NEW_ITERATORS = (
 )
 
 
-def _input_advice(workers: tuple[str, int] | None, cpus: int | None, in_bursts: bool, is_small: bool) -> str:
+def _input_advice(
+    workers: tuple[str, int] | None, cpus: int | None, in_bursts: bool, is_small: bool, waits: float
+) -> str:
     if is_small:
         return "Use larger batches. Keep data that fits in memory as tensors and index them without a loader."
     if in_bursts:
+        kept = "Keep workers alive between epochs (persistent_workers=True), raise prefetch_factor. "
         return (
-            "Keep workers alive between epochs (persistent_workers=True), raise prefetch_factor, and check what the"
-            " loader does at the start of an epoch or a shard."
+            (kept if workers is not None and workers[1] else "")
+            + "Check what the loader does in the steps that wait: the start of an epoch or a shard, a download, a"
+            " server that refuses for a while (HTTP 429). Store the data locally, or fetch it ahead."
         )
     if workers is None:
         return "Prepare batches in parallel (DataLoader workers, a prefetching thread), or once before training."
@@ -176,19 +180,22 @@ def _input_advice(workers: tuple[str, int] | None, cpus: int | None, in_bursts: 
             f"{name}={count} on {cpus} usable cores: more workers will not help. Preprocess once before training"
             " (tokenize, resize, cache), or get more cores."
         )
-    most = min(max(2, 2 * count), cpus) if cpus is not None else max(2, 2 * count)
+    # As many as make a batch in the time that the rest of a step takes. Without workers the wait makes the whole batch,
+    # with them the step is as long as they need for one each.
+    wanted = math.ceil((count or waits) / (1.0 - waits)) if waits < 1.0 else cpus or MAX_ADVISED_WORKERS
+    most = min(max(2, count + 1, wanted), cpus or MAX_ADVISED_WORKERS)
     return f"Set {name}={count} → {most}; if the wait stays, make items cheaper to load or preprocess them once."
 
 
-# Logging, moving averages and progress bars around the phases take some percent everywhere.
-MIN_UNNAMED_SHARE = 0.20
-MIN_WARNING_UNNAMED_SHARE = 0.35
+# Of the time since the first step: logging, moving averages and progress bars around the phases take some percent
+# everywhere.
+USUAL_UNNAMED = 0.20
 
 
 @rule("unaccounted-time", Family.WAITING, suppresses=("gpu-starved",), idle_time=True, only_bound=True)
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
-    if not evidence.has_steps() or not evidence.report.wall.total or evidence.host_only:
+    if not evidence.has_steps() or not evidence.report.wall.total or evidence.host_only or not _is_divided(evidence):
         return None
     overhead = 1.0 - _computed_share(evidence)
     inside, outside = overhead * unnamed_in_steps(evidence), overhead * evidence.between_steps
@@ -196,7 +203,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
     longest = max(inside, outside)
     worst = evidence.loop_part(longest) * rest
-    if worst < MIN_UNNAMED_SHARE:
+    if worst < USUAL_UNNAMED:
         return None
     lines = []
     other = evidence.phase(OTHER)
@@ -208,19 +215,32 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     where = " between steps" if outside > inside else ""
     # Few samples cannot tell computing from overhead. Where nothing is sampled at all, only the measured time speaks.
     is_known = evidence.report.unnamed is not None or not evidence.state.main.samples.looks
-    is_warning = worst >= MIN_WARNING_UNNAMED_SHARE and is_known and not _is_planned(evidence, inside, outside)
     lines += [] if is_known else ["too few stack samples to tell what it is"]
     return Finding(
         code="unaccounted-time",
-        severity="warning" if is_warning else "info",
         title=f"Unaccounted time: {share(evidence.wall_part(longest) * rest)} of wall time in no phase{where}"
         + (f", besides {named[0]}" if named else ""),
         evidence=lines,
         advice="Check what the loop does there: logging, .item() calls, saving, plotting, an environment or simulator."
         ' Wrap a part in `with th.phase("name"):` to time it separately.',
+        cost=worst,
+        certain=is_known and not _is_planned(evidence, inside, outside),
         lost_fraction=min(evidence.loop_share, evidence.wall_part(inside + outside)) * rest,
         culprit=BETWEEN_STEPS if outside > inside else OTHER,
     )
+
+
+MIN_DIVIDED_SHARE = 0.5  # of the steps have the phases that a program prints
+MIN_PRINTED_PHASES = 2  # beside the loader's: who times two parts of the computing means to time all of it
+
+
+def _is_divided(evidence: Evidence) -> bool:
+    """Return whether the phases mean to cover a step. A program may print a single one, or those of slow steps only."""
+    if evidence.state.main.source != "console":
+        return True
+    often = MIN_DIVIDED_SHARE * evidence.steps
+    rows = [row for row in evidence.report.phases if row.name not in ("data", OTHER) and row.count >= often]
+    return len(rows) >= MIN_PRINTED_PHASES
 
 
 def _is_planned(evidence: Evidence, inside: float, outside: float) -> bool:
@@ -242,28 +262,34 @@ MAX_STARTUP_ROWS = 4
 
 @rule("slow-startup", Family.WAITING, priority=20)  # it comes once: what each step costs comes first
 def slow_startup(evidence: Evidence) -> Finding | None:
-    """Find a start-up that is long in itself and compared to the run."""
+    """Find a start-up that is long in itself and compared to the run, with what the first steps waited for."""
     wall, rows = evidence.report.wall, evidence.report.startup
-    if wall.startup is None or evidence.wall_part(wall.startup) < MIN_RUN_STARTUP:
+    if wall.startup is None:
         return None
-    imports = sum(row.seconds for row in rows if row.name.startswith("import "))
-    if wall.startup - imports < MIN_OWN_STARTUP:
+    first = _first_wait(evidence)
+    whole, imports = wall.startup + first, sum(row.seconds for row in rows if row.name.startswith("import "))
+    if evidence.wall_part(whole) < MIN_RUN_STARTUP or whole - imports < MIN_OWN_STARTUP:
         return None  # every run has imports
     if evidence.is_running or not evidence.steps:
         return None  # its share is unknown before the end
+    lines = [(row.seconds, row.name) for row in rows]
+    lines += [(first, "first steps, beyond a typical one")] if first else []
     return Finding(
         code="slow-startup",
         severity="info",
-        title=f"Slow start-up: {duration(wall.startup)}, {share(evidence.wall_part(wall.startup))} of the run",
-        evidence=[f"{row.name} {duration(row.seconds)}" for row in rows[:MAX_STARTUP_ROWS]],
+        title=f"Slow start-up: {duration(whole)}, {share(evidence.wall_part(whole))} of the run",
+        evidence=[f"{name} {duration(seconds)}" for seconds, name in sorted(lines, reverse=True)[:MAX_STARTUP_ROWS]],
         advice="Cache what each start repeats: downloads, tokenized data, compiled graphs; load weights from a local"
-        " disk.",
-        lost_fraction=evidence.wall_part(wall.startup),
+        " disk. A first step that waits for data may skip the batches of an earlier run, or list files.",
+        lost_fraction=evidence.wall_part(whole),
     )
 
 
-# Of the others' time: every tenth GPU idles. Whether a rank counts at all, `monitor.model.ranks.rank_waits` decides.
-MIN_STRAGGLER_SHARE = 0.10
+def _first_wait(evidence: Evidence) -> float:
+    """Return the seconds of the first steps beyond a typical one; compilation has a finding of its own."""
+    main = evidence.state.main
+    early, _ = once_in(main.step_seconds.settled().quantiles, [step.duration for step in main.opening])
+    return max(0.0, early - (evidence.facts.compile.seconds or 0.0))
 
 
 @rule("straggler", Family.WAITING, suppresses=("gpu-starved",))
@@ -275,7 +301,6 @@ def straggler(evidence: Evidence) -> Finding | None:
     wait = f"{duration(late.seconds)} per step in backward and other collectives"
     return Finding(
         code="straggler",
-        severity="warning" if late.share >= MIN_STRAGGLER_SHARE else "info",
         title=f"Straggler: rank {late.rank}, others wait at least {share(late.share)} of step time",
         evidence=[f"median wait {wait}, last {late.steps} steps", *_straggler_lines(evidence, late)],
         advice=f"Compare rank {late.rank}'s data wait, clocks and host neighbors with the other ranks'. Give each rank"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.waiting import MIN_UNNAMED_SHARE, MIN_WARNING_UNNAMED_SHARE
+from monitor.diagnosis.rules.waiting import MIN_SAMPLED_LOOP_SHARE
 from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
 from monitor.model.steps.sampled_calls import sampled_range
@@ -25,17 +25,18 @@ def worker_wait(evidence: Evidence) -> Finding | None:
     """Find a training that waits for what its own workers make: samples, completions, scores."""
     seconds = worker_seconds(evidence)
     part = evidence.loop_part(seconds)
-    if not evidence.has_steps() or part < MIN_UNNAMED_SHARE:
+    if not evidence.has_steps() or part < MIN_SAMPLED_LOOP_SHARE:
         return None
-    # A pool that is given all calls at once is the remedy for calls one after the other, and may be all there is to do.
-    is_warning = part >= MIN_WARNING_UNNAMED_SHARE and worker_seconds(evidence, (POOL,)) < seconds / 2
     return Finding(
         code="worker-wait",
-        severity="warning" if is_warning else "info",
         title=f"Waits for workers: {share(part)} of the time {SINCE}, for a queue, a pool or a process",
         evidence=[_range_line(evidence), *evidence.unnamed_places()],
         advice="Speed the workers up (more of them, batched calls, a time limit on what hangs), or let them"
         " work ahead: a longer queue, scores and samples of the next batch while this one is trained on.",
+        cost=part,
+        estimated=True,
+        # A pool that is given all calls at once is the remedy for one call after the other, and may be all there is.
+        certain=worker_seconds(evidence, (POOL,)) < seconds / 2,
         lost_fraction=evidence.wall_part(seconds),
     )
 
@@ -59,7 +60,7 @@ def _waiting_seconds(evidence: Evidence) -> float:
     """Return the host's seconds in no phase, without one-offs: a queue that runs empty is waited for in a few steps.
 
     The GPU computes nothing for a host that waits for a queue, beyond what it was given before. So its clock, which a
-    sample of the steps is measured by, bounds these seconds (`limit_costs`), but does not count them.
+    sample of the steps is measured by, bounds these seconds (`judge`), but does not count them.
     """
     rows = evidence.report.host_phases if evidence.device is not None else evidence.report.phases
     return sum(row.recurring for row in rows if row.name == OTHER) + evidence.between_steps

@@ -78,6 +78,7 @@ def _is_option(word: str) -> bool:
 _COUNTED = ("ops", "compile", "collections", "loader_passes")
 IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "download", "batch", "device_clock", "tracing", *_COUNTED))
 COUNTS = frozenset(("forwards",))  # facts counted while the run goes on
+SETTINGS = ("environment", "versions")  # tables that every process with hooks records; others come with a framework
 MIN_REPEATED_CALLS = 0.1  # of the model's calls: the loop then calls the model twice on the same input
 
 
@@ -94,10 +95,17 @@ def find_changes(one: Report, two: Report) -> list[Change]:
     """Return all known differences, the arguments of the command first."""
     rows = _arguments(one.run.command, two.run.command)
     before, after = _settings(one), _settings(two)
+    unknown = unrecorded(one, two)
     for name in dict.fromkeys([*before, *after]):
-        if before.get(name) != after.get(name):
+        if name.partition(".")[0] not in unknown and before.get(name) != after.get(name):
             rows.append(Change(name, before.get(name), after.get(name)))
     return rows
+
+
+def unrecorded(one: Report, two: Report) -> list[str]:
+    """Return the tables of settings that one run or both have not recorded: they can be neither blamed nor excluded."""
+    tables = [report.run.facts.table for report in (one, two)]
+    return [name for name in SETTINGS if not all(isinstance(table.get(name), dict) for table in tables)]
 
 
 def _arguments(one: list[str], two: list[str]) -> list[Change]:

@@ -8,6 +8,7 @@ from monitor.model.device.device_report import AccountRow, Device, MemoryOwners
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import trace_report
+from monitor.model.device.traced_parts import newest_trace
 from monitor.model.report import PhaseRow
 from monitor.model.state import RunState, used_gpus
 from monitor.step_blocks import OTHER
@@ -74,7 +75,7 @@ def device_use(state: RunState) -> Device | None:
         device.queued = _queued(sums, untimed)
         device.queue_empty = None if untimed else sums.drained_share()
         rows = with_untimed(device_account(sums), untimed)
-    trace = state.main.trace
+    trace = newest_trace(state.main)
     if trace is not None and trace.device == "cuda":
         device.trace = trace_report(trace, _usual_step(lane, sums) or device.seconds)
     _set_busy(device, rows)

@@ -45,11 +45,11 @@ class TraceReport:
     A traced step is longer than a usual one, for the host: what ran on the device is compared with a usual step.
     """
 
-    how: str  # traced
+    how: str  # traced | parts: by traces of parts of long steps, each weighed by the device's seconds in it
     device: str  # cuda: kernels; cpu: operators of the host
     first: int
     steps: int
-    seconds: float  # a traced step, by the host
+    seconds: float  # a traced step, by the host; of parts, a usual step by the device
     pause: float  # seconds for which the training stood still
     phases: list[TraceShare] = field(default_factory=list)
     classes: list[TraceShare] = field(default_factory=list)
@@ -62,6 +62,14 @@ class TraceReport:
     waits: float | None = None  # calls a step in which the host waits for the device
     streams: int | None = None
     left_out: str | None = None  # why kernels are missing: the shares are of what was recorded
+    parts: list[TraceShare] = field(default_factory=list)  # by phase: the device's seconds a step by events, times seen
+
+    @property
+    def ran(self) -> float | None:
+        """The share of a usual step in which something ran, of parts in the traced ones; None: not of a device."""
+        if self.parts:
+            return min(1.0, sum(row.seconds for row in self.phases) / self.seconds)
+        return None if self.busy is None else min(1.0, self.busy + (self.copying or 0.0))
 
     def share(self, *kinds: str) -> float:
         """Return the share of these classes, and of their variants: `attention` has `attention, flash`."""
@@ -79,7 +87,7 @@ def trace_report(trace: Trace, usual: float | None = None) -> TraceReport:
     copying = _copying(trace, rows)
     usual = max(usual or trace.seconds / steps, ran or 0.0)
     return TraceReport(
-        how="traced",
+        how="parts" if trace.parts else "traced",
         device=trace.device,
         first=trace.first,
         steps=trace.steps,
@@ -96,6 +104,7 @@ def trace_report(trace: Trace, usual: float | None = None) -> TraceReport:
         waits=_calls(trace, SYNCHRONIZING),
         streams=trace.streams,
         left_out=trace.left_out,
+        parts=[TraceShare(name, part, part / trace.seconds, times) for name, times, part in trace.parts],
     )
 
 
@@ -134,6 +143,9 @@ def _idle(trace: Trace, idle: float) -> list[TraceShare]:
 def figures(trace: TraceReport) -> list[str]:
     """Return what a trace shows as a whole: its steps first."""
     parts = [f"{plural(trace.steps, 'step', 'steps')} from step {trace.first:,} on, of {duration(trace.seconds)}"]
+    if trace.parts:
+        names = ", ".join(f"{row.name} ({share(row.share)})" for row in trace.parts)
+        parts = [f"parts of steps of {duration(trace.seconds)}, by the GPU's time in each: {names}"]
     if trace.busy is not None:
         copying = f" and copying {share(trace.copying)}" if (trace.copying or 0.0) >= MIN_COPYING else ""
         parts.append(f"GPU busy {share(trace.busy)}{copying}")
@@ -142,6 +154,8 @@ def figures(trace: TraceReport) -> list[str]:
     if trace.waits is not None:
         parts.append(f"{number(trace.waits)} waits for the GPU a step")
     parts.append(f"the trace took {duration(trace.pause)}")
+    if trace.parts and trace.left_out is not None:
+        return [*parts, trace.left_out]
     return parts if trace.left_out is None else [*parts, f"not all kernels are in it: it {trace.left_out}"]
 
 
@@ -165,6 +179,6 @@ def _overlap(trace: Trace) -> float | None:
 
 
 def _calls(trace: Trace, activity: str) -> float | None:
-    if trace.device != "cuda":
+    if trace.device != "cuda" or (trace.parts and trace.left_out is not None):
         return None
     return sum(count for name, _, count, _ in trace.calls if cuda_call_activity(name) == activity) / trace.steps

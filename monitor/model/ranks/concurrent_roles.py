@@ -1,4 +1,4 @@
-"""What works beside the loop: other threads, and ranks with roles that the main rank has not. Pure."""
+"""What works beside the loop: other threads, actors, and ranks with roles that the main rank has not. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from monitor.model.cycle import COLLECT, IDLE_PART, LEARN, REWARD, assigned_part
 from monitor.model.report import MetricRow
 from monitor.model.state import RunState
 
-OTHER_THREADS = "other threads"
+OTHER_THREADS, ACTORS = "other threads", "actors"
 
 
 def concurrent_roles(state: RunState) -> dict[str, dict[str, float]]:
@@ -20,6 +20,9 @@ def concurrent_roles(state: RunState) -> dict[str, dict[str, float]]:
     elapsed = (wall.last_step or 0.0) - (wall.first_step or 0.0)
     if elapsed > 0.0 and not threads.keys().isdisjoint((COLLECT, REWARD)):
         found[OTHER_THREADS] = _shares(threads, elapsed)
+    acting = state.acting
+    if elapsed > 0.0 and acting is not None and state.are_actors:
+        found[ACTORS] = _shares(_by_part(acting.threads), elapsed)
     known = {kind.role for kind in main.baselines}
     rows: dict[str, list[dict[str, float]]] = {}
     for stats in state.ranks.values():

@@ -125,10 +125,9 @@ class Baseline:
         for name in dict.fromkeys((*self.phases, *phases)):
             before = self.phases.get(name)
             older = np.zeros(old) if before is None else before[len(before) - old :]
-            if name in phases:
-                kept[name] = np.concatenate((older, phases[name][end - new : end]))
-            elif older.any():
-                kept[name] = np.concatenate((older, np.zeros(new)))
+            newer = phases[name][end - new : end] if name in phases else np.zeros(new)
+            if older.any() or newer.any():  # a phase that no step of the window has is none of it
+                kept[name] = np.concatenate((older, newer))
         self.phases = kept
 
     def typical(self) -> float:

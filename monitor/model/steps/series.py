@@ -35,6 +35,7 @@ class Curve:
     high: Sequence[float] = ()
     width: int = 1  # steps a bucket
     end: float | None = None  # the last x: the last bucket may not be full yet
+    count: Sequence[float] = ()  # finite values a bucket; empty where that is not known
 
 
 STEP = 1.02  # the width of bins as a ratio: quantiles are exact to 1%
@@ -171,7 +172,7 @@ class Column:
             mean = np.clip(total / count, low, high)  # within them even where the sum overflows
         x = (history.index * history.width).astype(float)
         end = float(self.newest) if len(x) else None
-        return Curve(x.tolist(), mean.tolist(), low.tolist(), high.tolist(), history.width, end)
+        return Curve(x.tolist(), mean.tolist(), low.tolist(), high.tolist(), history.width, end, count.tolist())
 
 
 @dataclass(slots=True)

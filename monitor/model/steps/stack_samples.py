@@ -14,8 +14,8 @@ from monitor.units import duration, share
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import OVERFLOW
 from trainhooks.protocol.places import OTHERS, Line, Place
+from trainhooks.protocol.vocabulary import BETWEEN_STEPS as BETWEEN_STEPS
 
-BETWEEN_STEPS = "between steps"  # the stack sampler's name for time outside all steps
 MAX_PLACES = 400  # places in all phases; a program is sampled in a few dozen
 MAX_SHARED = 32  # of them, phases whose further places share a row
 MAX_STRETCHES = 48

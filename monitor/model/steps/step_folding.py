@@ -21,6 +21,7 @@ from monitor.model.state import (
     RankState,
 )
 from monitor.model.steps.baseline import OTHER_KINDS, Baseline, StepKind
+from monitor.model.steps.episodes import episode_values
 from monitor.model.steps.latest_steps import MAX_LATE
 from monitor.model.steps.series import Column
 from monitor.model.steps.span_attribution import ROUNDING, SpanPiece
@@ -28,6 +29,7 @@ from monitor.model.steps.step_intervals import seconds_in_steps
 from monitor.step_blocks import Parts, StepBlock, columns_of, dense_columns, row_of, sums
 from trainhooks.protocol.events import Span, Step
 from trainhooks.protocol.limits import MAX_METRICS, OVERFLOW
+from trainhooks.protocol.vocabulary import EPISODE_EXTREMES, EPISODE_FIGURES, EPISODES
 
 RESTART = "restart"  # from the last step before an elastic restart to the first one after it
 MAX_PHASES = 200  # names of phases and spans that get a row of their own
@@ -59,6 +61,7 @@ def add_steps(rank_state: RankState, block: StepBlock, restart: int) -> None:
     if block.is_timed:  # a console step without a time is only counted
         if block.thread is None:
             _step_times(rank_state, block)
+            rank_state.iterations.add_steps(block, block.parts)
         if len(rank_state.opening) < MAX_OPENING:
             rank_state.opening += block.steps(0, MAX_OPENING - len(rank_state.opening))
         groups = block.parts
@@ -96,6 +99,7 @@ def _begin_again(rank_state: RankState, block: StepBlock) -> None:
     step = next(block.steps(0, 1))
     rank_state.begins_again = False
     rank_state.restarts += 1
+    rank_state.iterations.restart()
     again = max(0, rank_state.last_index - step.index + 1)
     undone = min(again, rank_state.steps_ok + sum(rank_state.skipped.values()))
     rank_state.steps_again += undone
@@ -178,6 +182,8 @@ def _add_rare(rank_state: RankState, block: StepBlock) -> None:
     if padded is not None or block.lengths is not None:
         rank_state.lengths.add(block)
     forwards, samples = block.amounts.get("forwards"), block.amounts.get("samples")
+    if forwards is not None:
+        rank_state.repeated_calls += int(np.nansum(forwards))
     if forwards is not None and samples is not None:  # reported only for steps with several calls
         rank_state.called_often += int((~(np.isnan(forwards) | np.isnan(samples))).sum())
         rank_state.called_singly += int(((samples == forwards) & _fed(block, forwards)).sum())
@@ -250,13 +256,20 @@ def _metrics(rank_state: RankState, block: StepBlock) -> None:
     table = rank_state.metrics
     prefix = f"{block.role}/" if block.role else ""
     for name, metric in block.metrics.items():
+        if name in EPISODE_EXTREMES:
+            continue
         index = metric.beside(block.index)
         column = _column(table, prefix + name)
         if not column.nonfinite and not np.isfinite(metric.values).all() and not column.settled().nonfinite:
             at = int(np.flatnonzero(~np.isfinite(metric.values))[0])
             t = float(metric.beside(block.t)[at])
             _nonfinite_alert(rank_state, prefix + name, float(metric.values[at]), int(index[at]), t)
-        column.extend(index, metric.values)
+        if name in EPISODE_FIGURES and EPISODES in block.metrics:
+            for step in block.steps(0, len(block)):
+                for value in episode_values(name, step.metrics) if name in step.metrics else ():
+                    column.add(step.index, float(value))
+        else:
+            column.extend(index, metric.values)
 
 
 def _nonfinite_alert(rank_state: RankState, name: str, value: float, step: int, t: float) -> None:
@@ -270,8 +283,9 @@ def _column(table: dict[str, Column], name: str) -> Column:
 
 def add_metrics(rank_state: RankState, values: dict[str, Any], role: str | None, step: int, t: float) -> None:
     prefix = f"{role}/" if role else ""
-    for name, value in values.items():
-        _metric(rank_state, prefix + name, value, step, t)
+    for name in [name for name in values if name not in EPISODE_EXTREMES]:
+        for value in episode_values(name, values):
+            _metric(rank_state, prefix + name, value, step, t)
     rank_state.latest.add_metrics(values, step)
 
 
@@ -297,6 +311,7 @@ def add_span(rank_state: RankState, span: Span) -> None:
         span = replace(span, own=_claimed(rank_state, span))
     elif span.own > span.duration:  # invalid: its own time cannot exceed its duration
         span = replace(span, own=span.duration)
+    rank_state.iterations.add_span(span, rank_state.last_index)
     own = span.own_seconds
     wall = rank_state.wall
     if wall.first_step is None:

@@ -7,15 +7,18 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
+from monitor.model.steps.baseline import WARM_UP
 from monitor.model.steps.pace import RECENT_STEPS, Mark, Pace
 from trainhooks.protocol.events import Span
 
-WARM_UP_STRETCHES = 4  # from so many on the first is left out: it allocates, compiles and fills caches
 MAX_PACE_CHANGE = 0.10  # of the pace: a smaller difference is no change of pace
 SIGMAS = 3.0  # standard errors: a smaller difference may be chance
 PARTS = 8  # of the run, whose paces give the range
+# Student's t, 90th percentile, by degrees of freedom: of eight times in ten the time left lies within the range.
+STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415)
+UNKNOWN_SPREAD = 1.0  # of the pace: one part says nothing of how the others will differ
 STEADY_DIVISOR = 3  # a pace that held for a third of the run is expected to stay: the range is then of its parts only
 MAX_GAP_RATIO = 1.25  # of the longest distance in steps between two stops of a kind to the shortest
 NEWEST_STOPS = 3  # in the mean that predicts the next stop
@@ -63,7 +66,7 @@ def stops(marks: Sequence[Span]) -> list[Stop]:
 def time_left(
     pace: Pace, steps: int, step: int = 0, stopping: Sequence[Stop] = (), passed: float = 0.0
 ) -> tuple[float, float, float] | None:
-    """Return the seconds for `steps` more steps: expected, lowest and highest by the run's past; None: unknown.
+    """Return the seconds for `steps` more steps: expected, and the range of 80%; None: unknown.
 
     Args:
         step: the number of the last step.
@@ -72,20 +75,57 @@ def time_left(
     """
     if pace.end is None or pace.steps < 2:
         return None
-    sums = _StretchSums(_stretches(pace, stopping))
-    begin = _change(sums)
-    expected, chance = sums.mean(begin), SIGMAS * sums.error(begin)
-    if expected <= 0:
-        return None
-    holds = STEADY_DIVISOR * sums.steps(begin) >= sums.steps(0)
-    paces = [expected, *_parts(sums, begin if holds else 0)]
     halted = sum(stop.to_come(step, steps) for stop in stopping)
     due = sum(stop.to_come(step, 0) for stop in stopping)
-    gone = min(passed, expected + due)  # of the open step or stop, which may take longer than expected
-    margin = 1.0 + chance / expected
-    candidates = expected, min(*paces, expected / margin), max(*paces, expected * margin)
+    return _left(_stretches(pace, stopping), steps, halted, passed, 1, due)
+
+
+def iterations_left(
+    stretches: Sequence[Stretch], steps: int, passed: float, each: int
+) -> tuple[float, float, float] | None:
+    """Return the same by whole iterations of `each` steps: within one, steps that collect and steps that learn differ.
+
+    Args:
+        stretches: the iterations, without the first one.
+        steps: those that follow the begin of the open iteration.
+        passed: seconds since it began.
+    """
+    return _left(stretches, steps, 0.0, passed, each, 0.0)
+
+
+def _left(
+    stretches: Sequence[Stretch], steps: int, halted: float, passed: float, opened: int, due: float
+) -> tuple[float, float, float] | None:
+    """Return the seconds that `steps` steps and the stops of `halted` seconds take, less what has passed of them.
+
+    What has passed belongs to the `opened` next steps and the stops that are due, which may take longer than that.
+    """
+    sums = _StretchSums(stretches)
+    begin = _change(sums)
+    expected = sums.mean(begin)
+    if expected <= 0:
+        return None
+    gone = min(passed, opened * expected + due)
+    wide = 1.0 + _spread(_parts(sums, begin), steps / max(1, sums.steps(begin)))
+    holds = STEADY_DIVISOR * sums.steps(begin) >= sums.steps(0)
+    before = [] if holds else _parts(sums, 0)  # another speed may come back
+    candidates = expected, min([expected / wide, *before]), max([expected * wide, *before])
     left = [max(0.0, steps * seconds + halted - gone) for seconds in candidates]
     return left[0], left[1], left[2]
+
+
+def _spread(paces: Sequence[float], to_come: float) -> float:
+    """Return how far the mean pace to come may be from that of the past, as a share of it: a prediction interval.
+
+    Args:
+        paces: of the past, in parts of about as many steps.
+        to_come: the steps to come, as a multiple of the past ones.
+    """
+    count = len(paces)
+    if count < 2:
+        return UNKNOWN_SPREAD
+    error = stdev(paces) * math.sqrt(1 / count + 1 / max(1.0, count * to_come))
+    return STUDENT[count - 2] * error / fmean(paces)
 
 
 class _StretchSums:
@@ -127,14 +167,17 @@ def _sums(values: Iterable[float]) -> list[float]:
 
 
 def _stretches(pace: Pace, stopping: Sequence[Stop]) -> list[Stretch]:
-    """Return the run in stretches, the newest ones of a few steps, without warm-up and regular stops."""
+    """Return the run in stretches, the newest ones of a few steps, without warm-up and regular stops.
+
+    The first steps allocate, compile and fill caches: they are not in the pace of what is to come.
+    """
     assert pace.end is not None
     first = pace.recent[0][1]
     marks: list[Mark] = [*(mark for mark in pace.whole if mark[1] < first), *pace.recent]
     if marks[-1][1] < pace.steps:
         marks.append((pace.end, pace.steps, 0, 0, 0))
     past = sorted(row for stop in stopping for row in stop.past)
-    stretches, at = [], 0
+    stretches, warm, at = [], 0, 0
     for before, after in pairwise(marks):
         seconds = after[0] - before[0]
         while at < len(past) and past[at][0] <= after[0]:
@@ -142,7 +185,8 @@ def _stretches(pace: Pace, stopping: Sequence[Stop]) -> list[Stretch]:
             at += 1
         if after[1] > before[1]:
             stretches.append((after[1] - before[1], max(0.0, seconds)))
-    return stretches[1:] if len(stretches) >= WARM_UP_STRETCHES else stretches
+            warm += before[1] < WARM_UP
+    return stretches[min(warm, len(stretches) - 1) :]
 
 
 def _change(sums: _StretchSums) -> int:
@@ -159,10 +203,10 @@ def _change(sums: _StretchSums) -> int:
 
 
 def _parts(sums: _StretchSums, begin: int) -> list[float]:
-    """Return the paces from `begin` on, in parts of about the same number of steps."""
-    least, end, paces = max(RECENT_STEPS, sums.steps(begin) // PARTS), sums.count, []
-    while sums.steps(begin, end) >= least:
+    """Return the paces from `begin` on, in at most `PARTS` parts of about the same number of steps."""
+    least, end, paces = max(1, math.ceil(sums.steps(begin) / PARTS)), sums.count, []
+    while end > begin:
         before = max(begin, sums.back(end, least))
         paces.append(sums.mean(before, end))
         end = before
-    return paces
+    return paces[:PARTS]

@@ -58,7 +58,7 @@ def once_in(values: Quantiles, first: Sequence[float]) -> tuple[float, float]:
         opening.append(seconds)
     if 2 * len(opening) > count:
         return 0.0, 0.0  # then they are what the run does
-    rare = _far_beyond(_without(values.largest(len(opening) + MAX_ONCE + 1), opening))
+    rare = far_beyond(_without(values.largest(len(opening) + MAX_ONCE + 1), opening))
     early, late = (sum((max(0.0, seconds - typical) for seconds in part), 0.0) for part in (opening, rare))
     return early, late
 
@@ -72,7 +72,7 @@ def _without(longest: list[float], opening: Sequence[float]) -> list[float]:
     return longest
 
 
-def _far_beyond(longest: Sequence[float]) -> Sequence[float]:
+def far_beyond(longest: Sequence[float]) -> Sequence[float]:
     """Return the first values of a falling list that lie far beyond all that follow, at most `MAX_ONCE`."""
     for count in range(min(MAX_ONCE, len(longest) - 1), 0, -1):
         if longest[count - 1] >= MIN_ONCE_RATIO * longest[count]:

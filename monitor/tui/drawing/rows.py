@@ -188,17 +188,7 @@ def merged(row: Sequence[Span]) -> Row:
     return result
 
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = " ▁▂▃▄▅▆▇█"
-
-
-def bar(fraction: float, width: int) -> str:
-    """Return a horizontal bar in eighths of a cell; a fraction above zero is always visible."""
-    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
-    if fraction > 0:
-        eighths = max(1, eighths)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (_EIGHTHS[rest] if rest else ""))[: max(0, width)]
 
 
 def meter(fraction: float | None, width: int) -> Row:

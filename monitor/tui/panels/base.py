@@ -19,9 +19,10 @@ from textual.widget import Widget
 
 from monitor.keymap import Action, key_of
 from monitor.model.view import View
+from monitor.palettes import Palette, PhaseTones
 from monitor.tui.drawing.characters import patterned
 from monitor.tui.drawing.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
-from monitor.tui.drawing.themes import Palette, PhaseTones, style
+from monitor.tui.drawing.themes import style
 
 BLACK = Color(0, 0, 0)  # the filters take a background and do not use it
 

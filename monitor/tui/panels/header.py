@@ -5,10 +5,11 @@ from __future__ import annotations
 from monitor import units
 from monitor.diagnosis.explain import gain_text, shorten_advice
 from monitor.keymap import RESTORE
+from monitor.model import group
 from monitor.model.report import Outcome, Progress, Rates, Report
 from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import OpenWork, View
-from monitor.model.wall_time import STOPPED_BY_YOU
+from monitor.model.wall_time import STOPPED_BY_RULE, STOPPED_BY_YOU, TIME_LIMIT
 from monitor.tui.drawing.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
 from monitor.tui.drawing.themes import FILL
 from monitor.tui.panels.base import Rows, ViewOptions
@@ -74,6 +75,7 @@ _STATES = {
     "lost": ("? LOST", "warning"),
 }
 _NO_ACTIVITY = "current activity unknown (console output only)"
+_STOPS = (STOPPED_BY_YOU, TIME_LIMIT)
 _EXIT_UNKNOWN = "exited; exit code unknown"
 SEVERITY = {"info": "accent", "warning": "warning", "critical": "bad"}
 
@@ -83,6 +85,10 @@ def state(outcome: Outcome) -> tuple[str, str]:
     words, tone = _STATES.get(outcome.state, (f"? {fit(outcome.state, 20).upper()}", "warning"))
     if outcome.error == STOPPED_BY_YOU:
         return "■ STOPPED by you", "warning"
+    if (outcome.error or "").startswith(STOPPED_BY_RULE):
+        return "■ STOPPED by --stop-on", "warning"
+    if outcome.error == TIME_LIMIT:
+        return "■ STOPPED by a time limit", "warning"
     if outcome.state == "killed":
         words += f" by {units.signal_name(outcome.signal)}"
     elif outcome.state == "failed":
@@ -106,7 +112,7 @@ def now(view: View) -> Row:
         return [("end of log; outcome unknown", "muted")]
     if outcome.state != "running":
         # An exception without a message ends in a colon.
-        message = printable((outcome.error or "")[:400]).rstrip(": ") if outcome.error != STOPPED_BY_YOU else ""
+        message = printable((outcome.error or "")[:400]).rstrip(": ") if outcome.error not in _STOPS else ""
         error = [(": ", "muted"), (message, "text")] if message else []
         return [(_ending(outcome), state(outcome)[1]), *error]
     row: Row = []
@@ -174,8 +180,8 @@ def _for(seconds: float | None) -> str:
 
 
 def _ending(outcome: Outcome) -> str:
-    if outcome.error == STOPPED_BY_YOU:
-        return STOPPED_BY_YOU
+    if outcome.error in _STOPS:
+        return outcome.error
     return {
         "finished": "training finished" if outcome.exit_code is not None else _EXIT_UNKNOWN,
         "failed": "training failed",
@@ -313,7 +319,9 @@ def _first(view: View, options: ViewOptions, width: int, brief: bool) -> tuple[R
         left[2] = (fit(name, max(MIN_NAME_WIDTH, room - row_width(step) if fits else room)), "text bold")
         return spread([*left, *(step if fits else [])], marks, width), fits
     run = view.report.run
-    where = [fit(run.host, 24)] if run.host else []
+    several = view.report.group
+    where = [group.place(several)] if several is not None else []
+    where += [fit(run.host, 24)] if run.host else []
     where += [f"{run.ranks} ranks"] if run.ranks > 1 else []
     return spread(left, [(" · ".join(where) + "  ", "muted"), *badges(view, options)], width), True
 

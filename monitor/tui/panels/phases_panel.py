@@ -11,9 +11,10 @@ from monitor.model.device import account_table
 from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
+from monitor.palettes import BETWEEN, STARTUP, STEPS, TEARDOWN
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, clock, shown_phases, with_clock
-from monitor.tui.drawing.rows import Row, bar, column, cut, fit, flow, row_width, text_width, wrap
-from monitor.tui.drawing.themes import BETWEEN, FILL, STARTUP, STEPS, TEARDOWN
+from monitor.tui.drawing.rows import Row, column, cut, fit, flow, row_width, text_width, wrap
+from monitor.tui.drawing.themes import FILL
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.ranks_panel import of_rank
 
@@ -123,7 +124,7 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
     for line in table:
         row: Row = [(" ", "text")]
         if bars >= _MIN_PHASE_BAR:
-            drawn = bar(line.length, longest)
+            drawn = units.bar(line.length, longest)
             words = _seldom(line, bars - len(drawn))
             row += [(_name(line, names, bool(words)), "text"), (" ", "text")]
             row += [(drawn, line.tone + FILL), (column(words, bars - len(drawn)), "muted")]
@@ -142,7 +143,7 @@ def _longest_bar(table: list[Line], bars: int) -> int:
     fits = (
         longest
         for longest in range(bars, _MIN_PHASE_BAR - 1, -1)
-        if all(len(bar(length, longest)) + words <= bars for length, words in least)
+        if all(len(units.bar(length, longest)) + words <= bars for length, words in least)
     )
     return next(fits, bars)
 
@@ -284,7 +285,7 @@ def startup_bars(report: Report, view: View, width: int) -> list[Row]:
         tone = "accent" if open_now else "muted"
         text = units.age(seconds) + " …" if open_now else units.duration(seconds)
         line: Row = [(" ", "text"), (column(name, names), "text"), (" ", "text")]
-        line.append((column(bar(seconds / largest, bars), bars), tone))
+        line.append((column(units.bar(seconds / largest, bars), bars), tone))
         drawn.append([*line, (column(text, 12, right=True), "text")])
     return drawn
 

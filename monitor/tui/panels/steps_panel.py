@@ -7,12 +7,12 @@ from collections.abc import Collection
 
 from monitor import units
 from monitor.model.view import View
+from monitor.palettes import OTHER
 from monitor.tui.drawing.chart import column_axis, label_column
 from monitor.tui.drawing.clock_lanes import Lane, lane, with_clock
 from monitor.tui.drawing.curve_columns import Grid, across, fold_means, grid, top_limit
 from monitor.tui.drawing.rows import Row, Span, fit, flow, printable, row_width, separated, text_width, wrap
 from monitor.tui.drawing.step_marks import BOTH, CHECKPOINT, EVAL, MARK_WORDS, SLOW, marked, slow_by_throttle
-from monitor.tui.drawing.themes import OTHER
 from monitor.tui.drawing.time_cursor import column_of, crossed, footed, value_at
 from monitor.tui.drawing.timeline import Layer, stacked
 from monitor.tui.panels.base import Panel, ViewOptions, on_board

@@ -31,7 +31,7 @@ from monitor.keymap import (
 from monitor.model.report import MetricRow
 from monitor.tui.actions import ACTIONS, bindings
 from monitor.tui.drawing.rows import column, fit, row_width, text_width, wrap
-from monitor.tui.feed import AskForTrace, StopTraining
+from monitor.tui.feed import AskForTrace, StopTraining, TellStacks
 from monitor.tui.screens.page import Body
 
 Answer = TypeVar("Answer")
@@ -139,6 +139,7 @@ class TaskScreen(Dialog[None]):
     """Do something in a thread and show each line that it reports. Closing the dialog does not cancel it."""
 
     done: ClassVar[tuple[str, ...]] = ()  # the last lines, where it does not fail
+    kept: ClassVar[slice] = slice(-12, None)  # of the lines that are shown
 
     def __init__(self, work: Callable[[Callable[[str], None]], None], failed: str) -> None:
         """
@@ -174,7 +175,7 @@ class TaskScreen(Dialog[None]):
     def _show(self) -> None:
         if len(self._lines) > self._shown:
             self._shown = len(self._lines)
-            self._output.update(Content("\n".join(fit(line, 400) for line in self._lines[-12:])))
+            self._output.update(Content("\n".join(fit(line, 400) for line in self._lines[self.kept])))
 
 
 class StopScreen(TaskScreen):
@@ -199,6 +200,24 @@ class StopScreen(TaskScreen):
         """Run the app's action for this key once the stop is over; until then do nothing."""
         if self._over:
             await self.app.run_action(self._leave)
+
+
+class StacksScreen(TaskScreen):
+    """Show where each thread of the training was when this was opened."""
+
+    heading = "Where it is"
+    wide = True
+    kept = slice(None)
+
+    def __init__(self, tell_stacks: TellStacks) -> None:
+        super().__init__(tell_stacks, "Not known")
+
+    def parts(self) -> list[Widget]:
+        return [VerticalScroll(self._output)]
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.begin()
 
 
 class AskForTraceScreen(TaskScreen):
@@ -328,7 +347,9 @@ class PaletteScreen(Dialog[str]):
     def parts(self) -> list[Widget]:
         self._choices = OptionList(*self._options())  # the size of the screen is known here
         self._choices.highlighted = 0
-        return [Input(), self._choices]
+        words = Input()
+        words.cursor_blink = False  # two redrawn lines a second, over a slow connection too
+        return [words, self._choices]
 
     def _options(self) -> list[Option]:
         return [Option(Content(key_line(row.shown, row.help, self.app.size.width))) for _, row in self._shown]

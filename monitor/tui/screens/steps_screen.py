@@ -12,7 +12,7 @@ from monitor.keymap import OPEN, RESTORE
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK, clock
-from monitor.tui.drawing.rows import Row, Span, bar, column, fit, printable, row_width, text_width, wrap
+from monitor.tui.drawing.rows import Row, Span, column, fit, printable, row_width, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.console_panel import why_no_console
 from monitor.tui.panels.header import shown_rank
@@ -167,7 +167,7 @@ def _phases(line: StepLine, view: View, options: ViewOptions, width: int) -> lis
         typical_seconds = typical.get(name)
         tone = "bad bold" if line.slow is not None and name == line.slow.culprit else "text"
         rows.append([
-            (f"   {column(name, 18)} ", tone), (column(bar(length, room), room), options.phases[name]),
+            (f"   {column(name, 18)} ", tone), (column(units.bar(length, room), room), options.phases[name]),
             (column(units.duration(seconds), FIGURE_WIDTH, right=True), "text bold"),
             (column(units.duration(typical_seconds), beside, right=True), "muted"),
         ])  # fmt: skip
@@ -283,7 +283,7 @@ class StepTable(ListBody):
         "On a GPU the times are GPU times of the steps timed by CUDA events: all of them, or a random sample if steps"
         " are short. h switches to the host clock, which shows Python time for every step.",
         "→ and ← choose the sort column, v reverses the order, x shows only slow and skipped steps. Enter opens a step:"
-        " phases beside typical ones, metrics, GPUs, console output and sampled stacks.",
+        " phases, metrics, GPUs, output and stacks.",
     )
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from monitor import units
 from monitor.model.device.kernel_classes import label_of
 from monitor.model.device.trace_report import Kernel, TraceReport, TraceShare, figures
 from monitor.model.view import View
-from monitor.tui.drawing.rows import Row, bar, column, text_width, wrap
+from monitor.tui.drawing.rows import Row, column, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.page import Body, screen
 
@@ -59,7 +59,10 @@ def _classes(shares: list[TraceShare], width: int) -> list[Row]:
     names = max((text_width(row.name) for row in shares), default=0)
     room = max(0, min(BAR, width - names - SHARE - TIME - 3))
     for row in shares:
-        line: Row = [(" " + column(row.name, names) + " ", "text"), (column(bar(row.share, room), room), "accent")]
+        line: Row = [
+            (" " + column(row.name, names) + " ", "text"),
+            (column(units.bar(row.share, room), room), "accent"),
+        ]
         line.append((column(units.share(row.share), SHARE, right=True), "text bold"))
         out.append([*line, (column(units.duration(row.seconds), TIME, right=True), "text")])
     return out

@@ -134,10 +134,10 @@ def half_frozen():
     plain(model)
 
 
-def gan():
+def gan(rate=1e-3):
     generator, critic = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
     of_generator = torch.optim.Adam(generator.parameters(), lr=1e-3)
-    of_critic = torch.optim.Adam(critic.parameters(), lr=1e-3)
+    of_critic = torch.optim.Adam(critic.parameters(), lr=rate)
     for _ in range(2):
         for x, _ in loader():
             of_critic.zero_grad()
@@ -329,6 +329,7 @@ KINDS = {
     "accumulated": accumulated,
     "closure": closure,
     "gan": gan,
+    "gan without a critic": lambda: gan(rate=0.0),
     "no backward": lambda: plain(backward=lambda loss, model: None),
     "others": lambda: plain(parameters=list(nn.Linear(8, 2).parameters())),
     "target trained": target_trained,

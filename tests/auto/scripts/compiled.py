@@ -19,9 +19,11 @@ def backend(graph, inputs):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
+        self.table = nn.Embedding(8, 8) if way == "ids" else nn.Identity()
         self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
 
     def forward(self, x):
+        x = self.table(x)
         for layer in self.layers:
             x = torch.relu(layer(x))
         if way == "breaks":
@@ -39,7 +41,7 @@ elif way == "sequential":
     model = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), backend=backend)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 elif way not in ("step", "function"):
-    model = torch.compile(model, backend=backend, dynamic=False)
+    model = torch.compile(model, backend=backend, dynamic=False, fullgraph=way == "ids")
 
 
 def loss_of(x):
@@ -59,5 +61,6 @@ if way == "function":
 elif way == "step":
     step = torch.compile(step, backend=backend)
 for i in range(8):
-    print(step(torch.randn(2 + i if way == "recompiles" else 4, 8)).item().hex())
+    x = torch.randint(8, (4, 64)) if way == "ids" else torch.randn(2 + i if way == "recompiles" else 4, 8)
+    print(step(x).item().hex())
 print("graphs", graphs)

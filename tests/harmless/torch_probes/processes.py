@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.harmless.torch_probes.made import probes
+from tests.harmless.torch_probes.made import TRAINED, probes
 from tests.harmless.trainings import TORCHRUN, in_order
 
 THREADS = {
@@ -10,7 +10,7 @@ THREADS = {
 import threading
 def work(): print(threading.current_thread().name, train(), torch.is_grad_enabled())
 for n in range(2): thread = threading.Thread(target=work, name='t%d' % n); thread.start(); thread.join()
-print(threading.active_count() - len([t for t in threading.enumerate() if t.daemon]), train())
+print(threading.active_count(), threading.enumerate()[1:], train())
 """,
     "trainings in several threads at once": """
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +51,7 @@ print(
 with torch.no_grad():
     thread = threading.Thread(target=lambda: print(torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
     thread.start(); thread.join()
-torch.set_num_threads(2); print(torch.get_num_threads(), len([t for t in threading.enumerate() if not t.daemon]))
+torch.set_num_threads(2); print(torch.get_num_threads(), threading.active_count())
 """,
     "a training in a forked child": """
 print(train(), flush=True); pid = os.fork()
@@ -72,6 +72,97 @@ future.set_result(train()); print(future.wait())
 def add(x: torch.Tensor): return torch.jit.wait(torch.jit.fork(torch.neg, x)) + 1
 print(add(torch.ones(1)), train())
 """,
+}
+BESIDE = {
+    "all threads are waited for": """
+import threading, time
+print(train()); time.sleep(0.2)
+for thread in threading.enumerate():
+    if thread is not threading.main_thread(): thread.join()
+while threading.active_count() > 1: time.sleep(0.1)
+print(threading.stack_size(), threading.enumerate() == [threading.main_thread()])
+""",
+    "functions that trace and profile other threads": """
+import threading, time
+seen = set()
+def look(frame, event, argument):
+    if threading.get_ident() != main: seen.add(frame.f_code.co_name)
+main = threading.get_ident(); threading.settrace(look); threading.setprofile(look); print(train()); time.sleep(0.2)
+threading.settrace(None); threading.setprofile(None); print(seen)
+""",
+    "finalizers and the thread that they run in": """
+import threading, time
+where = []
+class Cycle:
+    def __init__(self): self.own = self
+    def __del__(self): where.append(threading.get_ident())
+print(train()); time.sleep(1.0); gc.collect(); where.clear()
+for n in range(1500): model(torch.ones(1, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad(); Cycle()
+gc.collect(); print(len(where), sum(ident != threading.get_ident() for ident in where) < 15)
+""",
+    "exceptions of another thread, caught one by one": """
+import ctypes, threading, time
+class Stop(Exception): pass
+print(train()); time.sleep(1.0)  # before Python 3.12 one that is sent while a thread starts may be raised in that one
+main, caught, asked = threading.get_ident(), 0, threading.Event()
+def stop():
+    for _ in range(200):
+        asked.wait(); asked.clear(); time.sleep(0.001)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(Stop))
+thread = threading.Thread(target=stop); thread.start()
+while caught < 200:
+    try:
+        try:
+            net = nn.Linear(4, 1); own = torch.optim.SGD(net.parameters(), lr=0.1); asked.set()
+            while True: net(torch.ones(2, 4)).sum().backward(); own.step(); own.zero_grad()
+        except Stop: caught += 1
+    except Stop: caught += 1
+thread.join(); print(caught, train())
+""",
+    "os.write, time and sockets that a test replaces": """
+import socket, time
+from unittest import mock
+print(train())
+with mock.patch('os.write'), mock.patch('os.open'), mock.patch('time.sleep'), mock.patch('socket.socket'):
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until: model(torch.ones(2, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+    print(os.write.called, os.open.called, time.sleep.called, socket.socket.called)
+train(); print('over')
+""",
+}
+# What is there before torch, and what follows a training.
+ALONE = {
+    "a stack of 32 kB for threads": ("import threading; threading.stack_size(32768)", "print(threading.stack_size())"),
+    "files that an audit hook forbids with an error of its own": (
+        """
+import os, sys
+forbidden = os.environ.get('TRAINMON_DIR', '/nowhere')
+def audit(event, args):
+    if event == 'open' and isinstance(args[0], str) and args[0].startswith(forbidden): raise RuntimeError('forbidden')
+sys.addaudithook(audit)
+""",
+        "print(train())",
+    ),
+    "signals that are blocked while a checkpoint is saved": (
+        """
+import signal, time
+numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGALRM, signal.SIGHUP, signal.SIGRTMIN)
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+""",
+        """
+for number in numbers:
+    os.kill(os.getpid(), number); time.sleep(0.02); torch.save(model.state_dict(), 'saved.pt')
+    print('saved', train(), number in signal.sigpending(), signal.sigwait([number]).name)
+print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+""",
+    ),
+    "a thread for signals that are blocked in all others": (
+        "import signal, threading, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
+        """
+waiting = threading.Thread(target=lambda: print(signal.sigwait([signal.SIGUSR2]).name)); waiting.start()
+time.sleep(0.1); os.kill(os.getpid(), signal.SIGUSR2); waiting.join(); print(train())
+""",
+    ),
 }
 SPAWNED = {
     "children by spawn and their exceptions": """
@@ -225,6 +316,12 @@ say(len(own.optim.state), type(own.optim).__name__, sorted(vars(own))[:3]); end(
 
 PROBES = (
     *probes("threads", THREADS),
+    *probes("threads", BESIDE),
+    *(
+        probe
+        for name, (before, text) in ALONE.items()
+        for probe in probes("threads", {name: text}, before + "\n" + TRAINED)
+    ),
     *probes("processes", SPAWNED, before="import os\n"),
     *probes("ranks", RANKS, before=RANKS_BEGIN, command=(*TORCHRUN, "train.py"), masked=in_order, short=False),
 )

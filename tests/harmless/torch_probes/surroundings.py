@@ -136,6 +136,15 @@ threading.excepthook = lambda a: print(a.exc_type.__name__); thread.start(); thr
 try: model(torch.ones(3, 3))
 except RuntimeError as error: hook(type(error), str(error)[:30], error.__traceback__)
 """,
+    "consoles of generated code, with a write of their own": """
+import code
+class Console(code.InteractiveConsole):
+    def write(self, text): said.append(text)
+said = []; console = Console({'model': model, 'torch': torch}); print(train())
+for line in ('1 / 0', 'int("a")', 'model(torch.ones(3, 3))', 'print(', ')'): console.push(line)
+print(sys.excepthook is sys.__excepthook__, [text.splitlines()[-1] for text in said])
+import pickle; print(pickle.dumps(sys.__excepthook__)); sys.excepthook(KeyError, KeyError(1), None)
+""",
     "torch's C++ stack traces and log levels": """
 try: torch.ones(2) @ torch.ones(3)
 except RuntimeError as error: print(str(error).splitlines()[0], len(str(error).splitlines()) > 3)

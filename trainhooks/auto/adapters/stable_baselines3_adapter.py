@@ -7,12 +7,12 @@ from typing import Any, Callable
 
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import EVAL, call_safely, put_metrics, time_functions, wrap
-from trainhooks.auto.rl.environments import watch_steps, wrap_collection
+from trainhooks.auto.rl.environments import watch_package, wrap_collection
 
 
-@when_imported("stable_baselines3.common.vec_env.base_vec_env")
+@when_imported("stable_baselines3.common.vec_env")
 def watch_environments(module: ModuleType) -> None:
-    watch_steps(module.VecEnv)
+    watch_package(module, module.VecEnv)
 
 
 @when_imported("stable_baselines3.common.on_policy_algorithm")

@@ -14,59 +14,32 @@ from threading import get_ident
 from types import FunctionType, TracebackType
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from trainhooks import api, session, signal_errors
-from trainhooks.auto import batch_parts, data_loading, imports, instrumentation, unseen
+from trainhooks import session
+from trainhooks.auto import data_loading, imports, instrumentation, unseen
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import call_safely, framework, replace_function, span, time_functions
-from trainhooks.auto.models import (
-    generator_weights,
-    gradient_sync,
-    model_calls,
-    model_copies,
-    module_parts,
-    pass_checks,
-    program_facts,
-    sparse_rows,
-    update_checks,
-)
-from trainhooks.auto.operations import op_attention, op_census, op_flops, op_inspection
-from trainhooks.auto.rl import environments, own_decoding, rollouts, time_limits
-from trainhooks.auto.steps import (
-    counted_loops,
-    fast_path,
-    loop_bounds,
-    loop_numbers,
-    open_step,
-    parameter_updates,
-    plan,
-    step_loss,
-    step_order,
-    step_tracker,
-)
+from trainhooks.auto.models import model_calls, model_copies, module_registry, own_writing, program_facts
+from trainhooks.auto.rl import environments as environments  # loaded here, so that it is kept out of graphs, too
+from trainhooks.auto.rl import time_limits
+from trainhooks.auto.steps import fast_path, plan, step_tracker, trainings
 from trainhooks.auto.steps.step_tracker import StepTracker
-from trainhooks.device import cuda, deferred, device_lane, device_sampling
+from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
-from trainhooks.recording import frames, start_watch
+from trainhooks.recording import start_watch
 
 Check = Callable[[], bool]
 Models = model_calls.TrainedModels
 
+OURS = f"{__name__.partition('.')[0]}."  # how the names of our modules begin
 OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
-
-# Modules that run on the training thread and must not become part of a compiled graph.
-_NOT_COMPILED = (
-    sys.modules[__name__], step_tracker, step_loss, step_order, open_step, parameter_updates, fast_path, data_loading,
-    model_calls, model_copies, time_limits, module_parts, batch_parts, own_decoding, unseen, program_facts,
-    op_attention, op_census, op_flops, op_inspection, update_checks, pass_checks, gradient_sync, sparse_rows,
-    generator_weights, plan, loop_bounds, loop_numbers, counted_loops, rollouts, environments, instrumentation,
-    frames, signal_errors, api, session, deferred, device_lane, cuda, device_sampling,
-)  # fmt: skip
-
 
 start_watch.watch_start(imports.MAIN_THREAD, session.has_stepped)  # here torch's own import is about to begin
 
 # Modules whose functions call the program's: warnings pass over them.
-_WRAPPING = (sys.modules[__name__], fast_path, data_loading, model_calls, model_copies, program_facts)
+_WRAPPING = (
+    sys.modules[__name__], fast_path, data_loading, model_calls, model_copies, module_registry, own_writing,
+    program_facts,
+)  # fmt: skip
 
 
 @when_imported("torch")
@@ -76,7 +49,7 @@ def install(torch: Any) -> None:
         unseen.hide_from_warnings(module)  # before any of them makes its wrappers
     tracker = framework.tracker = StepTracker(torch.is_grad_enabled)
     is_traced, is_compiling = _compilers(torch)
-    models = model_calls.TrainedModels(torch, tracker)
+    models = model_calls.TrainedModels(torch, tracker, is_traced)
     _wrap_gradients(torch, tracker, models, is_traced, is_compiling)
     _hook_optimizers(torch, tracker, models, is_traced, is_compiling)
     _wrap_scaler(torch, tracker, is_compiling)
@@ -125,9 +98,9 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced:
 
     def is_ours() -> bool:
         """Return whether the tracker is to record this backward pass."""
-        if tracker.in_backward or tracker.silent or get_ident() != tracker.thread or path.in_backward:
+        if tracker.in_backward or tracker.silent or path.in_backward or is_compiling():
             return False
-        if is_compiling():
+        if get_ident() != tracker.thread and not tracker.follow():
             return False
         path.leave()
         return True
@@ -142,22 +115,28 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced:
                 _find_models(tracker, models, loss)
             if tracker.checks.left:
                 call_safely(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
-        except Exception:  # a tensor of a foreign class may raise anything
+        except BaseException:  # a tensor of a foreign class may raise anything
             tracker.fail()
         return True
 
     def grad(*args: Any, **kwargs: Any) -> Any:
-        if is_traced() or not is_ours():
+        if is_traced():
             return run_grad(*args, **kwargs)
-        tracker.gradient_begins(host_clock())
-        tracker.checks.gradients_asked()
+        is_seen = False
+        with tracker.guard:
+            is_seen = is_ours()
+            if is_seen:
+                tracker.gradient_begins(host_clock())
+                tracker.checks.gradients_asked()
         try:
             return run_grad(*args, **kwargs)
         except BaseException as error:
             unseen.drop_own_frames(error)
             raise
         finally:
-            tracker.backward_ends(host_clock())
+            with tracker.guard:
+                if is_seen:
+                    tracker.backward_ends(host_clock())
 
     replace_function(torch.autograd, "backward", path.backward(torch.autograd.backward, tensor, is_traced, begins))
     replace_function(torch.autograd, "grad", grad)
@@ -173,6 +152,7 @@ def _find_models(tracker: StepTracker, models: Models, loss: Any) -> None:
 
 def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced: Check, is_compiling: Check) -> None:
     module = sys.modules["torch.optim.optimizer"]  # torch.optim itself hides it
+    told_apart = trainings.Trainings(tracker, models)
     init = module.Optimizer.__init__
     path = tracker.fast_path
 
@@ -187,9 +167,11 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
                 path.leave()
                 tracker.nested.clear()  # an exception may have left the last one's step
                 tracker.end_if_done(host_clock())  # another training begins; its optimizer is not part of this step
+                call_safely(told_apart.made, self)
             tracker.optimizers.add(self)
+            tracker.checks.optimizer_made(self)
             models.find(self)
-        except Exception:  # modules and optimizers of foreign classes may lack anything
+        except BaseException:  # modules and optimizers of foreign classes may lack anything
             tracker.fail()
 
     def begins(optimizer: Any) -> None:
@@ -201,12 +183,14 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
             path.leave()
             if id(optimizer) not in models.settled:
                 tracker.checks.arm(host_clock())  # another training begins, or another part of this one
+            call_safely(told_apart.steps, optimizer)
             models.steps(optimizer)
             if tracker.checks.left:
                 call_safely(tracker.checks.optimizer_begins, optimizer)
-                call_safely(plan.optimizer_begins)
+                if call_safely(plan.optimizer_begins):
+                    tracker.checks.again_soon(host_clock())
             tracker.optimizer_begins(id(optimizer), host_clock())
-        except Exception:  # as above
+        except BaseException:  # as above
             tracker.fail()
 
     def ends(optimizer: Any) -> None:
@@ -217,7 +201,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
             if tracker.checks.left:
                 call_safely(tracker.checks.optimizer_ends, optimizer, program_facts.known.model)
             tracker.optimizer_ends(id(optimizer), optimizer, host_clock())
-        except Exception:  # an optimizer of a foreign class may lack anything
+        except BaseException:  # an optimizer of a foreign class may lack anything
             tracker.fail()
 
     replace_function(module.Optimizer, "__init__", __init__)
@@ -267,19 +251,22 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
             return run(self, optimizer, *args, **kwargs)
         key = id(optimizer)
         before = tracker.entered
-        if not path.scaler_begins(key):
-            path.leave()
-            tracker.scaler_begins(key, host_clock())
+        with tracker.guard:
+            if not path.scaler_begins(key):
+                path.leave()
+                tracker.scaler_begins(key, host_clock())
         try:
             result = run(self, optimizer, *args, **kwargs)
         except BaseException as error:
-            path.leave()
-            tracker.nested.clear()
+            with tracker.guard:
+                path.leave()
+                tracker.nested.clear()
             unseen.drop_own_frames(error)
             raise
-        if not path.scaler_ends():
-            path.leave()
-            tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
+        with tracker.guard:
+            if not path.scaler_ends():
+                path.leave()
+                tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
         return result
 
     run_scale, tensor = scaler.scale, torch.Tensor
@@ -291,7 +278,7 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
                 if outputs.numel() == 1 and not cuda.modes_active() and not path.loss_scaled(outputs):
                     path.leave()
                     tracker.loss_scaled(outputs)
-            except Exception:  # as above
+            except BaseException:  # as above
                 tracker.fail()
         try:
             return run_scale(self, outputs, *args, **kwargs)
@@ -323,7 +310,7 @@ def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
         try:
             if is_ours() and tracker.capture_begins(host_clock()):
                 silenced_by = id(self)
-        except Exception:  # an optimizer of a foreign class may lack anything
+        except BaseException:  # an optimizer of a foreign class may lack anything
             tracker.fail()
         try:
             return begin(self, *args, **kwargs)
@@ -340,7 +327,7 @@ def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
             try:
                 if tracker.capture_ends():
                     hold(self, id(self))
-            except Exception:  # as above
+            except BaseException:  # as above
                 tracker.fail()
         return end(self, *args, **kwargs)
 
@@ -350,11 +337,13 @@ def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
     def replay(self: Any) -> Any:
         if id(self) not in held or not is_ours() or tracker.in_forward or tracker.in_backward or tracker.nested:
             return run(self)
-        tracker.replay_begins(host_clock())
+        with tracker.guard:
+            tracker.replay_begins(host_clock())
         try:
             return run(self)
         finally:
-            tracker.replay_ends(host_clock())
+            with tracker.guard:
+                tracker.replay_ends(host_clock())
 
     try:
         for name, wrapper in (("capture_begin", capture_begin), ("capture_end", capture_end), ("replay", replay)):
@@ -414,7 +403,10 @@ def _is_to_gpu(args: Any, kwargs: Any) -> bool:
 
 
 def _keep_out_of_graphs(torch: Any) -> None:
-    """Exclude our functions from compilation, also where a graph break calls them."""
+    """Exclude our functions from compilation: those of all modules that this one has loaded.
+
+    A graph break calls them, and so does a compiled model; any of them may look at a tensor.
+    """
     try:
         frames = torch._C._dynamo.eval_frame
         if hasattr(frames, "set_code_exec_strategy"):
@@ -424,7 +416,7 @@ def _keep_out_of_graphs(torch: Any) -> None:
             mark = frames.skip_code
     except AttributeError:  # a torch that cannot compile
         return
-    for module in _NOT_COMPILED:
+    for module in [one for name, one in sys.modules.items() if name.startswith(OURS)]:
         for owner in (module, *(value for value in vars(module).values() if isinstance(value, type))):
             if getattr(owner, "__module__", module.__name__) != module.__name__:
                 continue
@@ -459,4 +451,8 @@ def _trim_tracebacks() -> None:
             pass
         theirs(kind, error, trace)
 
+    if (
+        theirs is sys.__excepthook__
+    ):  # interactive consoles, and those for generated code, ask whether they are the same
+        sys.__excepthook__ = trimmed_hook
     sys.excepthook = trimmed_hook

@@ -14,10 +14,10 @@ from trainhooks import session
 from trainhooks.auto import transformers as callback
 from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import EVAL, batch_used, call_safely, phase, put_facts, span, time_functions, wrap
+from trainhooks.auto.instrumentation import EVAL, batch_used, call_safely, put_facts, span, time_functions, wrap
 from trainhooks.auto.models.generator_weights import weights
 from trainhooks.auto.rl import decoding
-from trainhooks.lane_entries import AGGREGATE
+from trainhooks.auto.rl.generations import Generation
 from trainhooks.protocol import rundir
 from trainhooks.protocol.vocabulary import UNCACHED_CALLS
 from trainhooks.recording import facts
@@ -99,7 +99,7 @@ def _generate(original: Function) -> Function:
         _thread_state.is_generating = True
         _thread_state.is_cached = None
         try:
-            with phase("generation"):
+            with Generation() as generation:
                 output = original(self, *args, **kwargs)
         finally:
             _thread_state.is_generating = False
@@ -108,7 +108,7 @@ def _generate(original: Function) -> Function:
             figures[0].update(call_safely(_tail, self, args, kwargs, output) or {})
             if call_safely(_is_uncached, self, kwargs):
                 figures[0][UNCACHED_CALLS] = 1
-            session.quiet_put()((AGGREGATE, *figures))
+        generation.ended(partial(_new_ids, self, args, kwargs, output), figures)
         call_safely(weights.generated, self)
         return output
 
@@ -147,6 +147,11 @@ def _is_uncached(model: Any, kwargs: Dict[str, Any]) -> bool:
 def _tail(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], output: Any) -> Dict[str, int]:
     given = _given_columns(model, _prompt_shape(args, kwargs), kwargs)
     return decoding.tail_of_tokens(model, kwargs, output, given)
+
+
+def _new_ids(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], output: Any) -> Any:
+    given = _given_columns(model, _prompt_shape(args, kwargs), kwargs)
+    return getattr(output, "sequences", output)[:, given:]
 
 
 def _is_compiling() -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from trainhooks import session
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import FORWARD, is_open, phase, step_begins, time_functions, wrap
+from trainhooks.auto.instrumentation import FORWARD, framework, is_open, phase, step_begins, time_functions, wrap
 from trainhooks.lane_entries import AGGREGATE, NANOSECOND, host_clock
 from trainhooks.protocol.limits import clean
 from trainhooks.protocol.vocabulary import REWARD, REWARD_SECONDS, phase_name
@@ -31,6 +31,32 @@ CLIENT_PHASES = {
     "_start_weight_update": "weight_sync",
     "_finish_weight_update": "weight_sync",
 }
+
+# Trainers that profile only their calls of generate(): their methods, by the phase that each is.
+PROFILES_LITTLE = ("online_dpo", "nash_md", "xpo")
+REWARD_METHODS = ("_calculate_rewards_from_functions", "_compute_rewards", "_compute_judge")
+
+
+def _wrap_methods(module: ModuleType) -> None:
+    for owner in [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]:
+        time_functions(owner, dict.fromkeys(REWARD_METHODS, REWARD), is_span=False)
+        wrap(owner, "_forward", _forward)
+
+
+for _name in PROFILES_LITTLE:
+    when_imported(f"trl.trainer.{_name}_trainer")(_wrap_methods)  # until TRL 0.26
+    when_imported(f"trl.experimental.{_name}.{_name}_trainer")(_wrap_methods)
+
+
+def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Time the log-probabilities of a reference; those of the policy, with gradients, are its forward pass."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        tracker = framework.tracker
+        with contextlib.nullcontext() if tracker is None or tracker.grads_wanted() else phase(LOG_PROBS):
+            return original(*args, **kwargs)
+
+    return wrapper
 
 
 @when_imported("trl.extras.profiling")

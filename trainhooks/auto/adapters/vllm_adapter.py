@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from types import ModuleType
 from typing import Any, Callable, Dict
 
-from trainhooks import session
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import call_safely, phase, wrap
+from trainhooks.auto.instrumentation import call_safely, wrap
 from trainhooks.auto.rl import decoding
-from trainhooks.lane_entries import AGGREGATE
+from trainhooks.auto.rl.generations import Generation
+from trainhooks.auto.rl.id_windows import padded_rows
 
 # vLLM decodes at least so many sequences together by default (max_num_seqs). Of more some wait for others to end, and
 # lengths alone do not tell when they decode.
@@ -36,16 +37,19 @@ def _generate(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         _thread_state.is_generating = True
         try:
-            with phase("generation"):
+            with Generation() as generation:
                 outputs = original(*args, **kwargs)
         finally:
             _thread_state.is_generating = False
         figures = call_safely(request_figures, outputs)
-        if figures:
-            session.quiet_put()((AGGREGATE, figures, {}))
+        generation.ended(partial(_new_ids, outputs), (figures, {}) if figures else None)
         return outputs
 
     return wrapper
+
+
+def _new_ids(outputs: Any) -> Any:
+    return padded_rows([completion.token_ids for request in outputs for completion in request.outputs])
 
 
 def request_figures(outputs: Any) -> Dict[str, int]:

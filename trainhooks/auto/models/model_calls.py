@@ -1,4 +1,4 @@
-"""Find the models that an optimizer trains, among the objects of the process, and observe their calls.
+"""Find the models that an optimizer trains, among the modules of the process, and observe their calls.
 
 No other module is changed: hooks on every module cost milliseconds and break compiled graphs. The program's frames are
 not read: up to Python 3.12 the variables of a frame, once read, live until its function returns.
@@ -6,30 +6,28 @@ not read: up to Python 3.12 the variables of a frame, once read, live until its 
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 import weakref
+from collections import deque
 from functools import partial
-from itertools import compress
 from threading import get_ident
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.model_copies import ModelCopies
 from trainhooks.auto.models.module_parts import modules_in, parameters_in
+from trainhooks.auto.models.module_registry import MadeModules
+from trainhooks.auto.models.own_writing import OwnWriting
 from trainhooks.auto.operations.op_inspection import inspection
-from trainhooks.auto.rl.own_decoding import CACHE_ARGUMENTS, OwnDecoding
 from trainhooks.auto.steps.step_order import ODD
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
-# A search looks at each object of the process, which takes 0.1 s for half a million. So many come at once; a program
+# A search looks at each module of the process, which takes a millisecond for a thousand. So many come at once; one
 # that goes on making models (a notebook, a sweep) has further ones searched for in this share of the time.
 PROMPT_SEARCHES = 16
-HAS_GENERATIONS = sys.version_info < (3, 14)  # that objects pass through one after the other
 MAX_SEARCH_SHARE = 0.005
 MAX_MODELS = 32  # alive at a time
 # A model that is trained by a method of its own (`agent.get_action(x)`, `model.loss(x)`) is never called as a module;
@@ -47,6 +45,7 @@ CALL = "_compiled_call_impl"
 
 # Repeated calls of a model are counted over its first calls: a loop that repeats calls does so from the start.
 MAX_INSPECTED_CALLS = 256
+MAX_AHEAD = 64  # inputs that are kept in mind, each as long as it lives: a large batch in parts has some dozens
 FIRST_CALLS_REPORT = 32  # calls, and again at each doubling up to MAX_INSPECTED_CALLS
 
 
@@ -57,12 +56,13 @@ class TrainedModels:
         settled: optimizers whose models need no further search, by id.
     """
 
-    def __init__(self, torch: Any, tracker: StepTracker) -> None:
-        self._module = torch.nn.Module
+    def __init__(self, torch: Any, tracker: StepTracker, is_traced: Callable[[], bool]) -> None:
+        self._made = MadeModules(torch.nn.Module, is_traced)
         self._torch = torch
         self._tracker = tracker
         self._counts = BatchCounter(torch).model_inputs
         self._followed: Dict[int, Any] = {}  # those alive, by id
+        self._writing: Dict[int, OwnWriting] = {}  # of these
         self._leader: Optional[int] = None  # the id of the one whose inputs are counted
         self._other_calls = 0  # since the leader's last
         self._wrapped: Set[int] = set()  # the ids of those that get no further wrapper
@@ -70,9 +70,6 @@ class TrainedModels:
         self._steps: Dict[int, int] = {}  # of optimizers that are not long settled, by id
         self._searches = 0
         self._next_search = 0.0  # time.monotonic
-        # The collections of older generations until the last search, and the modules that it found. Until the next one
-        # all that is made is in the younger generations, which are searched in a hundredth of the time.
-        self._looked_at: Optional[Tuple[Tuple[int, ...], List[Any]]] = None
         self._copies = ModelCopies(torch, tracker, CALL)
         self.settled: Dict[int, Any] = {}
 
@@ -84,6 +81,7 @@ class TrainedModels:
         if len(self._followed) >= MAX_MODELS or self._is_known(optimizer):
             return True
         self._follow_all(self._outermost(_held_by(optimizer)))
+        self._made.forget({id(part) for module in self._roots() for part in modules_in(module)})
         self._searches += 1
         if self._searches >= PROMPT_SEARCHES:
             now = time.monotonic()
@@ -148,6 +146,7 @@ class TrainedModels:
                 continue
             inner = [part for part in self._callable_parts(module) if _holds_any(part, wanted)]
             if len(self._followed) + len(inner) <= MOST_PARTS and not any(id(part) in self._followed for part in inner):
+                self._writing[key].release_tables()
                 self._follow_all(inner, MOST_PARTS)
                 if self._leader == key:
                     self._leader = None  # the part that is called first takes over
@@ -180,14 +179,28 @@ class TrainedModels:
 
     def _follow(self, module: Any) -> None:
         key = id(module)
+        writing = OwnWriting(self._torch, self._tracker, CALL, _Unsaved)
         if self._leader is None:
             program_facts.remember_model(module)
             self._leader = key
         elif self._is_around_leader(module):  # compiled or wrapped after its optimizer was made: it is called instead
+            writing = self._writing[self._leader]  # by itself or in its wrapper
             self._leader = key
-        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key, self._called).follow(module)
+        self._writing[key] = writing
+        writing.follow_tables(module)
+        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key, self._called, writing).follow(module)
         self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
         self._tracker.sees_model = True
+
+    def forget_leader(self) -> Optional[int]:
+        """Let the next model that is found lead, of another training. Return the id of the one that led."""
+        leader, self._leader, self._other_calls = self._leader, None, 0
+        return leader
+
+    def lead_again(self, leader: Optional[int]) -> None:
+        """Let the model with this id lead, if it is followed still."""
+        if leader in self._followed:
+            self._leader, self._other_calls = leader, 0
 
     def _is_around_leader(self, module: Any) -> bool:
         held = self._followed.get(self._leader or 0)
@@ -196,6 +209,7 @@ class TrainedModels:
 
     def _forget(self, key: int) -> None:
         self._followed.pop(key, None)
+        self._writing.pop(key, None)
         self._called.discard(key)
         self._wrapped.discard(key)
         if self._leader == key:
@@ -237,25 +251,12 @@ class TrainedModels:
         return own or list(outermost.values())
 
     def _modules(self) -> List[Any]:
-        """Return all modules of the process that the garbage collector knows."""
-        kinds: Set[type] = set()
-        classes: List[type] = [self._module]
-        while classes:
-            kind = classes.pop()
-            if kind not in kinds:
-                kinds.add(kind)
-                classes += type.__subclasses__(kind)
-        collections = tuple(row["collections"] for row in gc.get_stats()[1:])
-        known = [] if self._looked_at is None or self._looked_at[0] != collections else self._looked_at[1]
-        found: List[Any] = []
-        for generation in (0, 1) if known and HAS_GENERATIONS else (None,):
-            objects = gc.get_objects(generation)  # no two in one list: it might hold itself, and all would live on
-            found += compress(objects, map(kinds.__contains__, map(type, objects)))
-            del objects
-        young = {id(module) for module in found}
-        found += [module for held in known if (module := held()) is not None and id(module) not in young]
-        self._looked_at = collections, list(map(weakref.ref, found))
-        return found
+        """Return all modules of the process: those that are followed, those in them, and those made since."""
+        found = [part for module in self._roots() for part in modules_in(module)]
+        return list({id(module): module for module in (*found, *self._made.living())}.values())
+
+    def _roots(self) -> List[Any]:
+        return [module for held in list(self._followed.values()) if (module := held()) is not None]
 
 
 def _held_by(optimizer: Any) -> Set[int]:
@@ -280,6 +281,7 @@ class _ModelCalls:
         leads: returns whether the inputs of the model with that id are the step's.
         key: the model's id.
         called: the ids of models that were called in training.
+        writing: what the model writes.
     """
 
     def __init__(
@@ -290,6 +292,7 @@ class _ModelCalls:
         leads: Callable[[int], bool],
         key: int,
         called: Set[int],
+        writing: OwnWriting,
     ) -> None:
         self._called = called
         self._torch = torch
@@ -298,7 +301,7 @@ class _ModelCalls:
         self._leads = leads
         self._key = key
         self._repeated = RepeatedCalls()
-        self._decoding = OwnDecoding()
+        self._writing = writing
 
     def follow(self, module: Any) -> None:
         is_compiling = self._torch.compiler.is_dynamo_compiling
@@ -325,9 +328,17 @@ class _ModelCalls:
             checks.evaluation_over()
         call: Callable[..., Any] = module._call_impl
         t = host_clock()
+        given = args[0] if args else kwargs.get("input_ids")
+        grads, writing = tracker.grads_wanted(), self._writing
+        is_late = self._repeated.calls >= MAX_INSPECTED_CALLS
+        written = call_safely(writing.learns, given, is_late) if grads else None
         is_counted = tracker.forward_begins(module.training, t)
-        if not tracker.called and not tracker.grads_wanted():
-            call_safely(self._called_without_grad, args, kwargs, t)
+        for place, figures in written or ():
+            tracker.generations.counts(place, figures)
+        if not grads:
+            call_safely(writing.called, given, t)
+        elif tracker.generations.looks:
+            call_safely(tracker.generations.learns, args, kwargs)
         if tracker.called:
             leads = self._leads(self._key)
             if is_counted and leads:
@@ -340,11 +351,11 @@ class _ModelCalls:
             place = self._key if leads else -self._key
             tracker.takes_call(place if inspection.done else ODD, leads)
         if self._repeated.calls < MAX_INSPECTED_CALLS:
-            given = args[0] if args else kwargs.get("input_ids")
             tensor = self._torch.Tensor
             if isinstance(given, tensor):
                 others = {name: id(one) for name, one in (*enumerate(args), *kwargs.items()) if isinstance(one, tensor)}
                 if tracker.called:
+                    tracker.caches = tracker.caches or self._repeated.was_ahead(given)
                     self._repeated.add_call(given, others, tracker.began, tracker.gradients)
                 else:
                     self._repeated.add_call_without_gradients(given, others)
@@ -352,12 +363,6 @@ class _ModelCalls:
 
     def _inputs(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         return self._counts(kwargs if "input_ids" in kwargs else args)
-
-    def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
-        given = args[0] if args else kwargs.get("input_ids")
-        has_cache = bool(kwargs) and any(kwargs.get(name) is not None for name in CACHE_ARGUMENTS)
-        if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t, has_cache):
-            self._tracker.decodes(self._decoding.began)
 
 
 class _Unsaved(partial):  # type: ignore[type-arg]
@@ -379,13 +384,16 @@ class RepeatedCalls:
     Two views, two batches or two networks are not repeated calls, nor is a second pass with its own gradients.
     """
 
-    __slots__ = ("_backwards", "_input", "_next_report", "_others", "_pending", "_step", "calls", "looks", "times")
+    __slots__ = (
+        "_ahead", "_backwards", "_input", "_next_report", "_others", "_pending", "_step", "calls", "looks", "times",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.calls = 0
         self.times = 0
         self.looks = 0  # calls without gradients on the input that the model was trained on last
         self._next_report = FIRST_CALLS_REPORT
+        self._ahead: Deque["weakref.ReferenceType[Any]"] = deque(maxlen=MAX_AHEAD)  # of calls without gradients
         self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
         self._others: Dict[Any, int] = {}  # the ids of its tensors, by place or name
         self._step = 0  # the step in which that was, and how many backward passes this one had had
@@ -419,6 +427,12 @@ class RepeatedCalls:
     def add_call_without_gradients(self, given: Any, others: Dict[Any, int]) -> None:
         """Count a call without gradients, as for the accuracy of a training batch."""
         self.looks += self._is_again(given, others)
+        self._ahead.append(weakref.ref(given))
+
+    def was_ahead(self, given: Any) -> bool:
+        """Return whether an input of a call with gradients, and others, went through without them just before."""
+        ahead, self._ahead = self._ahead, deque(maxlen=MAX_AHEAD)
+        return len(ahead) > 1 and any(held() is given for held in ahead)
 
     def _is_again(self, given: Any, others: Dict[Any, int]) -> bool:
         """Return whether a call is given what the last one was, labels apart: `model(user, other_item)` is not."""

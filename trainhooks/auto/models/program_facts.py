@@ -50,6 +50,11 @@ class _Known:
     optimizer_size: Optional[int] = None
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what another training has of its own. Its model may be known already."""
+        self.is_model_recorded, self.optimizer_size = False, None
         self.storages: Dict[str, Dict[int, int]] = {"weights": {}, "trained": {}, "state": {}}  # address: bytes
 
 

@@ -7,29 +7,30 @@ a program that updates the parameters itself, optimizers over copies, an optimiz
 
 from __future__ import annotations
 
-import gc
 import sys
+from collections import deque
 from itertools import islice
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Deque, Dict, Iterable, List, Optional, Set, Tuple
 
 FIRST_SEARCH, LATER_SEARCHES = 4, 3  # passes: the fourth one, then three times as many each time
 PASSES_IN_A_ROW = 2  # in a row that are searched: those of a GAN take turns
 MAX_UNUSED_SEARCHES = 6
 MAX_SEARCHED_NODES = 16_384  # of a graph that is searched: two transformers of some hundred layers
-MAX_REFERRERS = 64
-MANY_REFERRERS = 2
+MAX_MADE = 64
+MANY_ENDS = 2
 
 
 class UnusedGradients:
     """The searches of one training thread."""
 
-    __slots__ = ("_before", "_found", "_next", "_passes", "_searches", "facts")
+    __slots__ = ("_before", "_found", "_next", "_passes", "_searches", "facts", "made")
 
     def __init__(self) -> None:
         self.facts: Optional[Dict[str, int]] = None  # of parameters without an optimizer, once they are certain
         self._passes = self._searches = 0
         self._next = FIRST_SEARCH
         self._found: Optional[_Found] = None  # in this search
+        self.made: Deque[Any] = deque(maxlen=MAX_MADE)  # weak references to the optimizers that were made last
         self._before: Optional[Dict[int, int]] = None  # the versions in the search before; no parameter is kept
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], optimizers: List[Any]) -> bool:
@@ -50,7 +51,7 @@ class UnusedGradients:
             found = _search(node, optimizers)
             if found is not None and (self._found is None or found.unused > self._found.unused):
                 again = found.unused > 0 and found.versions == self._before
-                found.is_certain = again and (self.facts is not None or not _is_listed(found.witness))
+                found.is_certain = again and (self.facts is not None or not _is_listed(found.witness, self.made))
                 found.witness = None
                 self._found = found
         if self._passes < self._next + PASSES_IN_A_ROW - 1:
@@ -125,7 +126,7 @@ def _search(root: Any, optimizers: Iterable[Any]) -> Optional[_Found]:
                 beside.update(*(ends[one] for one in inner if one in ends and len(ends[one]) == 1))
             else:
                 found.needless += 1
-                ends[node] = set(islice(set().union(*(ends.get(one, ()) for one in inner)), MANY_REFERRERS))
+                ends[node] = set(islice(set().union(*(ends.get(one, ()) for one in inner)), MANY_ENDS))
         elif id(variable) in trained:
             needed.add(node)
             found.trained += elsewhere.pop(id(variable), 0)
@@ -171,12 +172,7 @@ def _has_hooks(parameter: Any) -> bool:
     return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
-def _is_listed(parameter: Any) -> bool:
-    """Return whether an optimizer has the parameter that has not been seen to step, or a group that may be one's."""
-    lists = [one for one in gc.get_referrers(parameter) if type(one) is list][:MAX_REFERRERS]
-    holders: Set[int] = {id(one) for one in lists}
-    return any(
-        type(owner) is dict and id(owner.get("params")) in holders
-        for one in lists
-        for owner in gc.get_referrers(one)[:MAX_REFERRERS]
-    )
+def _is_listed(parameter: Any, made: Iterable[Any]) -> bool:
+    """Return whether an optimizer has the parameter, which then has not stepped yet."""
+    groups = [group for held in made for group in getattr(held(), "param_groups", ())]
+    return any(one is parameter for group in groups for one in group["params"])

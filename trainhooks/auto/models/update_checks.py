@@ -23,7 +23,9 @@ from trainhooks.lane_entries import NANOSECOND, host_clock
 # runs are checked, too.
 MIN_INTERVAL, MAX_INTERVAL, INTERVAL_PART = 50_000_000, 1_000_000_000, 20
 FIRST_CHECKS = 20  # steps of the start, of which all are checked
+SOON = NANOSECOND // 4  # sources are read by then
 CHECKS_AGAIN = 2  # in a row: what happens to gradients between two steps shows in the second one
+FIRST_ONE_REPORT = 16  # steps at a rate of 0, of one of several optimizers: others may have to learn first
 FIRST_FOUND_REPORT = 8  # times that something was found; and again whenever that has doubled
 MAX_ASSIGNED = 0.1  # of the steps, before which a program loads weights; more often, that is how it trains
 EMBEDDING_STEP = 4  # in which the gradient of an embedding is inspected: optimizers have made their state by then
@@ -74,7 +76,7 @@ class UpdateChecks:
             self.arm(t)
             return
         if not self._first:
-            self._first, self.due = t, t + MIN_INTERVAL
+            self._first, self.due = t, self.due or t + MIN_INTERVAL
         # What is only known of the last step is forgotten: the next ones are not seen.
         for known in self._optimizers.values():
             known.forget_step()
@@ -85,6 +87,14 @@ class UpdateChecks:
         """Check the next steps from `t` on."""
         self.left = max(self.left, CHECKS_AGAIN)
         self.due = t + min(MAX_INTERVAL, max(MIN_INTERVAL, (t - self._first) // INTERVAL_PART))
+
+    def again_soon(self, t: int) -> None:
+        """Check steps again as soon as what they are compared with will have been read."""
+        self.due = min(self.due or t + SOON, t + SOON)
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        """Note an optimizer, which may step later than others."""
+        self._unused.made.append(weakref.ref(optimizer))
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check the gradients that a backward pass is going to add to; `loss` is a plain tensor, or None."""
@@ -179,7 +189,10 @@ class UpdateChecks:
         kept = max(known, key=lambda one: one.kept)
         self._count("kept_gradients", kept.kept, kept.kept_facts, last)
         zero = min(one.zero_rate for one in known)
-        if zero:
+        never = max(known, key=lambda one: 0 if one.had_rate else one.zero_rate)
+        if not zero and not never.had_rate and never.zero_rate >= FIRST_ONE_REPORT:
+            self._count("zero_rate", never.zero_rate, lambda: dict(never.rate_facts(), of=len(known)), last)
+        elif zero:
             slowest = min(known, key=lambda one: one.zero_rate)
             self._count("zero_rate", zero, slowest.rate_facts, last)
         elif "zero_rate" in self._table:
@@ -357,6 +370,10 @@ class _OptimizerCheck:
             self._rate_since = now
         self._rate_until = now
         self.zero_rate += 1
+
+    @property
+    def had_rate(self) -> bool:
+        return self._top_rate > 0.0
 
     def rate_facts(self) -> Dict[str, Any]:
         """Return the steps without a learning rate, the highest one before, and seconds since the first check."""

@@ -12,7 +12,6 @@ import re
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
-from trainhooks import session
 from trainhooks.auto.operations.op_attention import Attention, GradientTracker, tensor_bytes
 from trainhooks.auto.operations.op_flops import (
     CONVOLUTIONS,
@@ -25,11 +24,11 @@ from trainhooks.auto.operations.op_flops import (
     shape_of,
 )
 from trainhooks.device import cuda
+from trainhooks.program_errors import pass_on, show
 from trainhooks.protocol import calls
 from trainhooks.protocol.limits import clean
 from trainhooks.protocol.places import Line
 from trainhooks.recording import frames
-from trainhooks.signal_errors import pass_on
 
 # Where the pass waits for the device, and what it copies between host and device, by lines of the program.
 
@@ -243,8 +242,7 @@ class Census:
             pass_on(error)
             self.open = False
             self.failed = type(error).__name__
-            if os.environ.get(session.DEBUG_VARIABLE):
-                sys.excepthook(*sys.exc_info())
+            show(error)
 
     def _add_call(self, name: str, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         self._calls += 1

@@ -18,7 +18,7 @@ from trainhooks.auto.models.module_parts import modules_in, parameters_in
 from trainhooks.auto.operations.op_census import Census
 from trainhooks.auto.unseen import hide_code
 from trainhooks.device import cuda
-from trainhooks.signal_errors import pass_on
+from trainhooks.program_errors import pass_on
 
 OPS_VARIABLE = "TRAINMON_OPS"  # 0: no census
 _MODULE, _FUNCTION = type(sys), type(call_safely)

@@ -1,1 +1,1 @@
-"""Reinforcement learning: environments, rollouts, decoding, time limits."""
+"""Reinforcement learning: environments, rollouts, what is generated, decoding, time limits."""

@@ -12,7 +12,8 @@ from trainhooks.device import cuda
 from trainhooks.protocol.vocabulary import DECODE_STEPS, TAIL_STEPS
 
 MIN_SEQUENCES = 8  # in a call; a quarter of fewer is one sequence
-CACHES = ("past_key_values", "cache_params")  # arguments of a model's forward
+# Arguments of a model's forward: transformers has renamed its own.
+CACHES = ("past_key_values", "past", "cache", "kv_cache", "cache_params")
 
 
 def tail_steps(lengths: Sequence[int]) -> Dict[str, int]:
@@ -54,14 +55,19 @@ def tail_of_tokens(model: Any, kwargs: Dict[str, Any], output: Any, given: int) 
 
 
 def end_tokens(model: Any, kwargs: Dict[str, Any]) -> List[int]:
-    """Return the tokens after which a sequence has ended: end tokens and the padding behind them."""
+    """Return the tokens after which a sequence has ended; none: all sequences have the same length.
+
+    Padding follows an end, but may be written before it, too. It is looked for only where texts or rules of the
+    program's own end sequences.
+    """
+    ends_otherwise = kwargs.get("stopping_criteria") or generate_setting(model, kwargs, "stop_strings")
     found: List[int] = []
-    for name in ("eos_token_id", "pad_token_id"):
+    for name in ("eos_token_id", "pad_token_id") if ends_otherwise else ("eos_token_id",):
         value = generate_setting(model, kwargs, name)
         values = value if isinstance(value, (list, tuple)) else [value]
         found += [one for one in values if type(one) is int and one >= 0]
         if not found:
-            return []  # without an end token all sequences have the same length
+            return []
     return found
 
 

@@ -5,145 +5,164 @@ Classes of a library are wrapped; the program's own only where they call their b
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import weakref
+from functools import partial
 from threading import get_ident
 from types import ModuleType
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from trainhooks.auto import unseen
-from trainhooks.auto.instrumentation import MARK, call_safely, framework, put_facts, wrap
+from trainhooks.auto.instrumentation import call_safely, failed, framework, put_facts, wrap
+from trainhooks.auto.rl import acting
+from trainhooks.auto.rl.instances import Instance
 from trainhooks.auto.rl.rollouts import Rollouts
 from trainhooks.lane_entries import host_clock
 
+WRAPPERS = ("Wrapper", "VectorWrapper")  # base classes of those around an environment, the program's own among them
 MAX_ENV_WRAPPERS = 20  # around an environment; a program has a handful
 
 
-class _Watch:
-    """The calls of environments on the tracker's thread. It is not saved with the functions that hold it."""
+class _Here:
+    """What one thread does with environments."""
+
+    __slots__ = ("acting", "alone", "depth", "instance", "rollouts", "since", "thread")
 
     def __init__(self) -> None:
-        self.depth = 0  # wrappers step what they wrap
-        self.resets = 0  # of wrappers, under way
-        self.is_counted = False
-        self.since = 0  # when the step under way began
+        self.thread = get_ident()
+        self.depth = 0  # wrappers step and reset what they wrap
+        self.instance: Optional[Instance] = None  # the one that is stepped, if that is counted
+        self.rollouts: Any = None  # where
+        self.since = 0  # when that began
+        self.acting: Optional[acting.Acting] = None  # takes its steps, where it does not train
+        self.alone = False  # it is the thread that would train
+
+
+class _Threads(threading.local):
+    def __init__(self) -> None:
+        self.here = _Here()
+
+
+class _Watch:
+    """The calls of environments. It is not saved with the functions that hold it."""
+
+    def __init__(self) -> None:
+        self.threads = _Threads()
+        self.instances: Dict[int, Instance] = {}  # those alive, by id
         self.described: Optional[Tuple[type, int]] = None  # the environment that the facts tell of
-        self.returns: Any = 0.0  # since each environment's last episode
-        self.lengths: Any = 0
-        self.resetting: Any = None  # which of a vector's environments are reset by their next step
+        self.is_worker: Optional[bool] = None  # of a vector; None: not looked at
+        os.register_at_fork(after_in_child=self._forked)
 
     def __reduce__(self) -> Any:
         return type(None), ()
 
-    def rollouts(self) -> Optional[Rollouts]:
-        """Return the rollouts of the tracker, off its fast path, if it follows the calling thread."""
+    def _forked(self) -> None:
+        self.threads, self.is_worker = _Threads(), None
+        self.instances.clear()  # the parent counts what was stepped there
+
+    def rollouts(self, here: _Here) -> Any:
+        """Return the rollouts of the calling thread; of the tracker's, off its fast path. None: nothing is recorded."""
         tracker = framework.tracker
-        if tracker is None or tracker.silent or tracker.thread != get_ident():
+        if tracker is None:  # no torch
+            if self.is_worker is None:
+                self.is_worker = acting.is_vector_worker()
+            if here.acting is None and not self.is_worker:
+                here.acting = acting.Acting(None, host_clock())
+            return here.acting
+        if tracker.silent:
             return None
-        tracker.fast_path.leave()
-        found: Rollouts = tracker.rollouts
+        if tracker.thread == here.thread:
+            if here.alone:
+                if not tracker.fast_path.steps:
+                    return here.acting
+                here.alone = False
+            tracker.fast_path.leave()
+            return tracker.rollouts
+        if here.acting is None or here.acting.rollouts is not tracker.rollouts:
+            here.acting = tracker.rollouts.works_beside(host_clock())
+        return here.acting
+
+    def instance(self, environment: Any) -> Instance:
+        key = id(environment)
+        found = self.instances.get(key)
+        if found is None:
+            forget = partial(self.instances.pop, key)
+            found = self.instances[key] = Instance(weakref.ref(environment, lambda _: forget(None)))
         return found
 
-    def begins(self) -> Optional[Rollouts]:
-        """Record the begin of a step of the outermost environment. Return the rollouts that it is recorded in."""
-        rollouts = self.rollouts()
-        if rollouts is not None:
-            self.depth = 1
-            self.since = host_clock()
-            self.is_counted = rollouts.env_step_begins(self.since)
-        return rollouts
+    def begins(self, here: _Here, environment: Any) -> None:
+        """Record the begin of a step of an outermost environment."""
+        try:
+            here.instance = None
+            rollouts = here.rollouts = self.rollouts(here)
+            if rollouts is not None:
+                here.depth = 1
+                here.since = t = host_clock()
+                instance = self.instances.get(id(environment)) or self.instance(environment)
+                if rollouts.env_step_begins(instance, t):
+                    here.instance = instance
+        except Exception as error:  # an environment of a foreign class may raise anything
+            failed(error)
 
-    def fails(self, error: BaseException) -> None:
-        self.depth = 0
+    def fails(self, here: _Here, error: BaseException) -> None:
+        here.depth = 0
         unseen.drop_own_frames(error)
 
-    def ends(self, rollouts: Rollouts, environment: Any, result: Any) -> None:
+    def ends(self, here: _Here, environment: Any, result: Any) -> None:
         t = host_clock()
-        self.depth = 0
-        if self.is_counted:
-            call_safely(self._read, rollouts, environment, result, t)
-        elif framework.tracker is not None and framework.tracker.evaluating:
-            framework.tracker.eval_last = t
+        here.depth = 0
+        instance = here.instance
+        if instance is not None:
+            try:
+                instance.steps(environment, result, t - here.since)
+                here.rollouts.env_step_ends(instance, t)
+                if instance.size != instance.described:
+                    self._describe(environment, instance)
+            except Exception as error:  # likewise
+                failed(error)
 
-    def _read(self, rollouts: Rollouts, environment: Any, result: Any, t: int) -> None:
-        """Read an environment's step: observations, rewards, ends of episodes (one column, or two), and information."""
-        items: Sequence[Any] = list(result) if isinstance(result, (tuple, list)) else []
-        if len(items) not in (4, 5):
-            rollouts.env_step_ends(t, 1, self.since)
-            return
-        rewards, information = items[1], items[-1]
-        shape: Any = getattr(rewards, "shape", ())
-        is_vector = len(shape) == 1
-        count = int(shape[0]) if is_vector else 1
-        rollouts.env_step_ends(t, count, self.since)
-        on_host = type(rewards).__module__ in ("builtins", "numpy")
-        self._describe(environment, count, on_host)
-        if not on_host:
-            return  # tensors of a GPU: reading them would wait for it
-        done = items[2] if len(items) == 4 else items[2] | items[3]
-        if is_vector:
-            mode = (getattr(environment, "metadata", None) or {}).get("autoreset_mode")
-            self._vector(rollouts, rewards, done, information, getattr(mode, "name", "") == "NEXT_STEP")
-        else:
-            self._single(rollouts, float(rewards), bool(done), information)
+    def resets(self, here: _Here, environment: Any, options: Any) -> None:
+        """Record the begin of a reset of an outermost environment."""
+        try:
+            rollouts = self.rollouts(here)
+            if rollouts is not None:
+                instance = self.instance(environment)
+                instance.resets(options.get("reset_mask") if isinstance(options, dict) else None)
+                t = host_clock()
+                rollouts.env_resets(instance, t)
+                if isinstance(rollouts, Rollouts) and (alone := rollouts.acts_alone(t)) is not None:
+                    here.acting, here.alone = alone, True
+        except Exception as error:  # likewise
+            failed(error)
 
-    def _describe(self, environment: Any, count: int, on_host: bool) -> None:
-        """Record what is stepped, once: how many environments, in how many processes beside this one."""
-        if self.described == (type(environment), count):
-            return
-        self.described = type(environment), count
-        inside, processes = environment, 0
-        for _ in range(MAX_ENV_WRAPPERS):
-            found = getattr(inside, "__dict__", {})
-            workers = found.get("processes")
-            if isinstance(workers, (list, tuple)):
-                processes = len(workers)
-            inside = found.get("env", found.get("venv"))
-            if inside is None:
-                break
-        put_facts(environment={"count": count, "processes": processes, "on_host": on_host})
-
-    def _single(self, rollouts: Rollouts, reward: float, done: bool, information: Any) -> None:
-        if type(self.returns) is not float:
-            self.returns, self.lengths = 0.0, 0
-        self.returns += reward
-        self.lengths += 1
-        if done:
-            total, length = _statistics(information) or (self.returns, self.lengths)
-            rollouts.episode_ends(float(total), float(length))
-            self.returns, self.lengths = 0.0, 0
-
-    def _vector(self, rollouts: Rollouts, rewards: Any, done: Any, information: Any, resets_next: bool) -> None:
-        if getattr(self.returns, "shape", None) != rewards.shape:
-            self.returns, self.lengths, self.resetting = rewards * 0.0, rewards * 0.0, None
-        self.returns = self.returns + rewards
-        self.lengths = self.lengths + 1
-        if self.resetting is not None:
-            self.returns[self.resetting] = self.lengths[self.resetting] = 0
-        self.resetting = done.copy() if resets_next else None
-        if not done.any():
-            return
-        for index in done.nonzero()[0].tolist():
-            known = _statistics(information[index]) if isinstance(information, (list, tuple)) else None
-            if known is None and isinstance(information, dict):
-                known = _statistics(information, index)
-            total, length = known or (self.returns[index], self.lengths[index])
-            rollouts.episode_ends(float(total), float(length))
-            self.returns[index] = self.lengths[index] = 0
+    def _describe(self, environment: Any, instance: Instance) -> None:
+        instance.described = instance.size
+        if self.described != (type(environment), instance.size):
+            self.described = type(environment), instance.size
+            _describe(environment, instance)
 
 
-def _statistics(information: Any, index: Optional[int] = None) -> Any:
-    """Return an episode's return and length, as wrappers that record them leave them; None: unknown."""
-    known = information.get("episode") if isinstance(information, dict) else None
-    if not isinstance(known, dict) or "r" not in known or "l" not in known:
-        return None
-    return (known["r"], known["l"]) if index is None else (known["r"][index], known["l"][index])
+def _describe(environment: Any, instance: Instance) -> None:
+    """Record what is stepped: how many environments, in how many processes beside this one."""
+    inside, processes = environment, 0
+    for _ in range(MAX_ENV_WRAPPERS):
+        found = getattr(inside, "__dict__", {})
+        workers = found.get("processes")
+        if isinstance(workers, (list, tuple)):
+            processes = len(workers)
+        inside = found.get("env", found.get("venv"))
+        if inside is None:
+            break
+    put_facts(environment={"count": instance.size, "processes": processes, "on_host": instance.on_host})
 
 
 _watch = _Watch()
 
 
 def watch_package(package: ModuleType, base: type, *others: type) -> None:
-    """Report the steps of all environment classes that a package has loaded.
+    """Report the steps and resets of all environment classes that a package has loaded.
 
     Args:
         package: an environment library.
@@ -151,20 +170,23 @@ def watch_package(package: ModuleType, base: type, *others: type) -> None:
         others: its further base classes, of vectorized environments.
     """
     prefix = f"{package.__name__}."
+    acting.vector_packages.add(package.__name__.partition(".")[0])
     for name, module in list(sys.modules.items()):
         if name.startswith(prefix) and isinstance(module, ModuleType):
             for value in list(vars(module).values()):
                 if isinstance(value, type) and issubclass(value, (base, *others)) and value.__module__ == name:
                     watch_steps(value)
-                    wrap(value, "reset", _base_reset if value is base else _wrapper_reset)
+                    wrap(value, "reset", _base_reset if value is base else _reset)
+                    if value.__name__ in WRAPPERS:
+                        wrap(value, "__init__", partial(_wrapper_init, f"{package.__name__}."))
 
 
 def wrap_collection(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a framework's function that collects rollouts."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        rollouts = _watch.rollouts()
-        if rollouts is None:
+        rollouts = _watch.rollouts(_watch.threads.here)
+        if not isinstance(rollouts, Rollouts):
             return original(*args, **kwargs)
         rollouts.collection_begins(host_clock())
         try:
@@ -172,7 +194,7 @@ def wrap_collection(original: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             unseen.drop_own_frames(error)
             raise
-        if _watch.rollouts() is rollouts:
+        if _watch.rollouts(_watch.threads.here) is rollouts:
             rollouts.collection_ends(host_clock())
         return result
 
@@ -189,51 +211,70 @@ def _step(original: Callable[..., Any]) -> Callable[..., Any]:
     watch: Optional[_Watch] = _watch
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if watch is None or watch.depth:
+        if watch is None:
             return original(self, *args, **kwargs)
-        rollouts = watch.begins()
-        if rollouts is None:
+        here = watch.threads.here
+        if here.depth:
             return original(self, *args, **kwargs)
+        watch.begins(here, self)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            watch.fails(error)
+            watch.fails(here, error)
             raise
-        watch.ends(rollouts, self, result)
+        watch.ends(here, self, result)
         return result
 
     return wrapper
 
 
-def _wrapper_reset(original: Callable[..., Any]) -> Callable[..., Any]:
+def _reset(original: Callable[..., Any]) -> Callable[..., Any]:
+    watch: Optional[_Watch] = _watch  # as above
+
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _watch.resets += 1
-        try:
+        if watch is None:
             return original(self, *args, **kwargs)
-        finally:
-            _watch.resets -= 1
+        here = watch.threads.here
+        before = here.depth
+        if not before:
+            watch.resets(here, self, kwargs.get("options"))
+        here.depth = before + 1
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            watch.fails(here, error)
+            raise
+        here.depth = before
+        return result
 
     return wrapper
 
 
 def _base_reset(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rollouts = _watch.rollouts()
-        if rollouts is not None:
-            rollouts.has_environment = True
-            if not (_watch.resets or _watch.depth):
-                call_safely(_watch_own, type(self))
+        here = _watch.threads.here
+        if not here.depth:
+            call_safely(_watch_own, type(self))
+            _watch.resets(here, self, kwargs.get("options"))
         return original(self, *args, **kwargs)
 
     return wrapper
 
 
+def _wrapper_init(prefix: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        original(self, *args, **kwargs)
+        if not type(self).__module__.startswith(prefix):
+            call_safely(_watch_own, type(self))
+
+    return wrapper
+
+
 def _watch_own(kind: type) -> None:
-    """Report the steps of a program's own environment class. Workers' are part of their vector's step."""
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
+    """Report the steps and resets of a program's own environment class. Workers' are part of their vector's step."""
+    if acting.is_vector_worker():
         return
     for owner in kind.__mro__:
-        step = vars(owner).get("step")
-        if step is not None and not hasattr(step, MARK):
-            watch_steps(owner)
+        if hasattr(owner, "step"):
+            for name, make in (("step", _step), ("reset", _reset)):
+                wrap(owner, name, make)

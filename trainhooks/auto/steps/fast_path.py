@@ -37,7 +37,7 @@ from trainhooks.auto.steps.step_order import (
 )
 from trainhooks.device import deferred
 from trainhooks.lane_entries import SPAN, Lane, host_clock
-from trainhooks.signal_errors import pass_on
+from trainhooks.program_errors import pass_on
 
 Call = Callable[..., Any]
 
@@ -58,12 +58,13 @@ class FastPath:
     __slots__ = (
         "_backwards", "_began", "_calls", "_counts", "_counts_inputs", "_entries", "_iterator", "_lags", "_lane",
         "_last", "_next", "_on_gpu", "_optimizer", "_order", "_scaled", "_starts", "_thread", "_times", "_tracker",
-        "replaying",
+        "replaying", "steps",
     )  # fmt: skip
 
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
         self.replaying = False
+        self.steps = 0  # that have ended, here and in the tracker
 
     def restart(self, lane: Lane) -> Call:
         """Reset, with the lane of the calling thread.
@@ -124,7 +125,7 @@ class FastPath:
             return
         if tracker.calls_without_grad or tracker.skips or tracker.no_grad_streak or tracker.rollout_streak:
             return
-        if tracker.pending_batches or tracker.nested or tracker.manual_update is not None:
+        if tracker.pending_batches or tracker.nested or tracker.manual_update is not None or tracker.generations.looks:
             return
         if framework.logs_loss or framework.counts_batches or framework.open_evaluations or framework.open_phases:
             return
@@ -174,6 +175,7 @@ class FastPath:
         tracker.loss.step_ends()
         self._entries.extend(order.entries(self._began, times, counts, loss, t))
         self._last = t
+        self.steps += 1
         if t >= tracker.checks.due:
             if tracker.on_step_end is not None:
                 tracker.on_step_end(self._entries.append, False)
@@ -181,8 +183,15 @@ class FastPath:
             self.leave()
 
     def stop(self) -> None:
-        """Drop what is recorded here. Called from any thread."""
+        """Record nothing more here. Called from any thread."""
         self._next = OFF
+
+    def drop(self) -> None:
+        """Drop what is recorded here of the open step."""
+        self._next = OFF
+        self._lags = False
+        self._last = None
+        self._times, self._counts = [], []
 
     def leave(self) -> None:
         """Hand the open step over to the tracker: replay what was recorded so far."""
@@ -192,6 +201,7 @@ class FastPath:
         tracker = self._tracker
         if self._last is not None:
             tracker.last, self._last = self._last, None
+            tracker.rollouts.learned = True
         times, self._times = self._times, []
         if not times:
             return
@@ -251,7 +261,7 @@ class FastPath:
 
         Args:
             fetch: the original.
-            counts: returns the `Counts` of a batch, or None.
+            counts: returns the `Counts` of an iterator's batch, or None.
             slow_next: called with the iterator if this path does not apply.
             fetch_fails: called with the iterator if `fetch` raised.
             inspect: called with batches that were not fetched on this path.
@@ -263,19 +273,24 @@ class FastPath:
         grads_wanted = tracker.grads_wanted
 
         def __next__(iterator: Any) -> Any:
-            t = host_clock()
-            is_fast = (
-                self._next == FETCH
-                and get_ident() == self._thread
-                and grads_wanted()
-                and (self._begins(t) if self._starts else id(iterator) == self._iterator)
-            )
+            is_fast = False
+            try:
+                t = host_clock()
+                is_fast = (
+                    self._next == FETCH
+                    and get_ident() == self._thread
+                    and grads_wanted()
+                    and (self._begins(t) if self._starts else id(iterator) == self._iterator)
+                )
+                if is_fast:
+                    self._iterator = id(iterator)
+                    self._times.append(t)
+                    self._next = FETCHED
+            except BaseException:
+                tracker.fail()
             try:
                 if not is_fast:
                     return slow_next(iterator)
-                self._iterator = id(iterator)
-                self._times.append(t)
-                self._next = FETCHED
                 batch = fetch(iterator)
             except BaseException as error:
                 if is_fast:
@@ -288,17 +303,17 @@ class FastPath:
         def fetched(iterator: Any, batch: Any) -> None:
             try:
                 if self._next != FETCHED:
-                    tracker.fetch_ends(id(iterator), counts(batch), host_clock())
+                    tracker.fetch_ends(id(iterator), counts(iterator, batch), host_clock())
                     inspect(batch)  # the first batches come this way
                     return
                 times = self._times
                 times.append(host_clock())
-                found = counts(batch)
+                found = counts(iterator, batch)
                 self._counts.append(found)
                 self._next = self._calls[len(times)]
                 if found is None:  # the tracker counts the model's inputs instead
                     self.leave()
-            except Exception:  # a batch may be of any class, with any faults
+            except BaseException:  # a batch may be of any class, with any faults
                 tracker.fail()
 
         return __next__, fetched
@@ -327,42 +342,41 @@ class FastPath:
             if is_compiling():
                 return reference()._call_impl(*args, **kwargs)  # type: ignore[union-attr]
             module = frame(1).f_locals["self"]
-            t = host_clock()
-            if (
-                (self._next == key or self._next == -key)
-                and id(module) == key
-                and module.training
-                and grads_wanted()
-                and get_ident() == self._thread
-                and (not self._starts or self._begins(t))
-            ):
-                if self._counts_inputs and self._next == key:
-                    self._counts.append(call_safely(counts, args, kwargs))
-                times = self._times
-                times.append(t)
-                self._next = CALLED
-                calls.calls += 1
-                try:
-                    result = module._call_impl(*args, **kwargs)
-                except BaseException as error:
-                    unseen.drop_own_frames(error)
-                    raise
-                if self._next == CALLED and self._times is times:
-                    times.append(host_clock())
-                    self._next = self._calls[len(times)]
-                return result
+            call = times = None
             try:
-                call = begins(module, args, kwargs)
-            except Exception:  # it looks at whatever the program calls its model on
+                t = host_clock()
+                if (
+                    (self._next == key or self._next == -key)
+                    and id(module) == key
+                    and (module.training or tracker.learns_in_eval)
+                    and grads_wanted()
+                    and get_ident() == self._thread
+                    and (not self._starts or self._begins(t))
+                ):
+                    if self._counts_inputs and self._next == key:
+                        self._counts.append(call_safely(counts, args, kwargs))
+                    times = self._times
+                    times.append(t)
+                    self._next = CALLED
+                    calls.calls += 1
+                else:
+                    call = begins(module, args, kwargs)
+            except BaseException:  # it looks at whatever the program calls its model on
                 tracker.fail()
-                call = None
             try:
                 result = (call or module._call_impl)(*args, **kwargs)
             except BaseException as error:
                 unseen.drop_own_frames(error)
                 raise
-            if call is not None:
-                tracker.forward_ends(host_clock())
+            try:
+                if times is not None:
+                    if self._next == CALLED and self._times is times:
+                        times.append(host_clock())
+                        self._next = self._calls[len(times)]
+                elif call is not None:
+                    tracker.forward_ends(host_clock())
+            except BaseException:
+                tracker.fail()
             return result
 
         return called
@@ -382,39 +396,43 @@ class FastPath:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if is_traced():
                 return run(*args, **kwargs)
-            loss: Any = args[0] if args else None
-            if (
-                self._next == BACKWARD
-                and get_ident() == self._thread
-                and type(loss) is tensor
-                and (not self._starts or self._begins(host_clock()))
-            ):
-                try:
-                    tracker.loss.add(loss, self._backwards)
-                except Exception as error:  # not one number, or a tensor of a foreign class
-                    pass_on(error)
-                    tracker.loss.add(None, self._backwards)
-                self._backwards += 1
-                self._times.append(host_clock())
-                self._next = BACKWARD_ENDED
-            elif not begins(loss, args, kwargs):
-                try:
-                    return run(*args, **kwargs)
-                except BaseException as error:
-                    unseen.drop_own_frames(error)
-                    raise
+            is_ours = False
+            try:
+                loss: Any = args[0] if args else None
+                if (
+                    self._next == BACKWARD
+                    and get_ident() == self._thread
+                    and type(loss) is tensor
+                    and (not self._starts or self._begins(host_clock()))
+                ):
+                    try:
+                        tracker.loss.add(loss, self._backwards)
+                    except Exception as error:  # not one number, or a tensor of a foreign class
+                        pass_on(error)
+                        tracker.loss.add(None, self._backwards)
+                    self._backwards += 1
+                    self._times.append(host_clock())
+                    self._next = BACKWARD_ENDED
+                    is_ours = True
+                else:
+                    is_ours = begins(loss, args, kwargs)
+            except BaseException:
+                tracker.fail()
             try:
                 return run(*args, **kwargs)
             except BaseException as error:
                 unseen.drop_own_frames(error)
                 raise
             finally:
-                if self._next == BACKWARD_ENDED:
-                    times = self._times
-                    times.append(host_clock())
-                    self._next = self._calls[len(times)]
-                else:
-                    tracker.backward_ends(host_clock())
+                try:
+                    if is_ours and self._next == BACKWARD_ENDED:
+                        times = self._times
+                        times.append(host_clock())
+                        self._next = self._calls[len(times)]
+                    elif is_ours:
+                        tracker.backward_ends(host_clock())
+                except BaseException:
+                    tracker.fail()
 
         return backward
 
@@ -426,26 +444,34 @@ class FastPath:
             begins, ends: called with the optimizer if this path does not apply.
         """
 
+        tracker = self._tracker
+
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_traced():
                 return
-            if self._next == OPTIMIZER and id(optimizer) == self._optimizer:
-                self._times.append(host_clock())
-                self._next = OPTIMIZER_ENDED
-            elif self._next == SCALER_ENDED and id(optimizer) == self._optimizer:
-                self._scaled = 1
-            else:
-                begins(optimizer)
+            try:
+                if self._next == OPTIMIZER and id(optimizer) == self._optimizer:
+                    self._times.append(host_clock())
+                    self._next = OPTIMIZER_ENDED
+                elif self._next == SCALER_ENDED and id(optimizer) == self._optimizer:
+                    self._scaled = 1
+                else:
+                    begins(optimizer)
+            except BaseException:
+                tracker.fail()
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_traced():
                 return
-            if self._next == OPTIMIZER_ENDED and id(optimizer) == self._optimizer:
-                self._updated(host_clock())
-            elif self._next == SCALER_ENDED and id(optimizer) == self._optimizer:
-                self._scaled = 2
-            else:
-                ends(optimizer)
+            try:
+                if self._next == OPTIMIZER_ENDED and id(optimizer) == self._optimizer:
+                    self._updated(host_clock())
+                elif self._next == SCALER_ENDED and id(optimizer) == self._optimizer:
+                    self._scaled = 2
+                else:
+                    ends(optimizer)
+            except BaseException:
+                tracker.fail()
 
         return before, after
 

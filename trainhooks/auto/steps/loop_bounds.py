@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import os
 import sys
 import textwrap
-import time
 from types import CodeType, FrameType
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from trainhooks.auto.steps import counted_loops
 from trainhooks.auto.steps.loop_numbers import MAX_ITERATIONS, Bounds
+from trainhooks.program_errors import pass_on
+from trainhooks.recording import sources
 from trainhooks.recording.frames import is_users, parse_source
-from trainhooks.signal_errors import pass_on
 
 MAX_STACK_FRAMES = 200  # of a stack that are looked at
 MAX_STEP_STACKS = 16  # different stacks at which optimizers step; with more, nothing is claimed
+MAX_EARLY_LOOKS = 100  # before sources are read: our thread that reads them may have been refused
 MAX_SOURCE_LINES = 20_000  # of a file; a longer one is not parsed
 
 ITERABLE_WRAPPERS = ("tqdm", "track", "progress_bar", "master_bar", "enumerate", "reversed", "iter", "list", "tuple")
 ITERATORS = ("enumerate", "reversed", "iter")  # of these, those that may have begun before the loop
 TRAINING = "train"  # in the name of the one pass of several (training, validation) in which steps are made
 
-_STARTED = time.time()
 _TORCH = f"-packages{os.sep}torch{os.sep}"
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -85,10 +84,20 @@ def _product(times: List[Optional[int]]) -> Optional[int]:
 
 
 class LoopWatch:
-    """The loops in which a training steps; they are claimed while all of its steps are made in the same ones."""
+    """The loops in which a training steps; they are claimed while all of its steps are made in the same ones.
+
+    Attributes:
+        is_early: whether the last look came before the sources had been read.
+    """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the loops, as another training begins."""
         self._known: Dict[Tuple[Place, ...], Nest] = {}
+        self._looks_early = 0
+        self.is_early = False
         self._nest: Optional[Nest] = None
         self._is_over = False
 
@@ -104,6 +113,11 @@ class LoopWatch:
         places = tuple([_place(one) for one in frames])
         if places in self._known:
             return None
+        if self._looks_early < MAX_EARLY_LOOKS and any(sources.known(place[0]) is None for place in places):
+            self._looks_early += 1
+            self.is_early = True
+            return None
+        self.is_early = False
         nest = self._known[places] = read_nest(frames, arguments)
         before, self._nest = self._nest, nest
         if before is None:
@@ -195,7 +209,8 @@ def _path(code: CodeType, line: int) -> Optional[List[Any]]:
 
 def _tree(code: CodeType) -> Optional[Tuple[Any, int]]:
     """Return the node of a function or module, and by how many lines its numbers are behind the file's."""
-    lines = [] if _was_edited(code.co_filename) else linecache.getlines(code.co_filename)
+    source = sources.known(code.co_filename)
+    lines = [] if source is None or source.was_edited else source.lines
     if not lines or len(lines) > MAX_SOURCE_LINES or (code.co_name.startswith("<") and code.co_name != "<module>"):
         return None
     try:
@@ -208,14 +223,6 @@ def _tree(code: CodeType) -> Optional[Tuple[Any, int]]:
         pass_on(error)
         return None
     return (function, first) if isinstance(function, _Function) and function.name == code.co_name else None
-
-
-def _was_edited(path: str) -> bool:
-    """Return whether a file has changed since the program began: its lines are no longer those that run."""
-    try:
-        return os.stat(path).st_mtime > _STARTED
-    except OSError:  # a notebook's cell
-        return False
 
 
 def _is_loopless(code: CodeType) -> bool:

@@ -83,6 +83,10 @@ class Optimizers:
         self.none_stepped = False
         return on_gpu
 
+    def is_late(self, key: int) -> bool:
+        """Return whether an optimizer steps for the first time, after others have: made for its parameters just now."""
+        return not self.none_stepped and key not in self._on_gpu
+
     def step_captured(self) -> None:
         """Note a step that only a CUDA graph records: a fused optimizer changes no version."""
         self._captured = True

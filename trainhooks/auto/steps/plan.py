@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from trainhooks.auto.instrumentation import framework, put_facts
 from trainhooks.auto.steps import loop_bounds
-from trainhooks.signal_errors import pass_on
+from trainhooks.program_errors import pass_on
 
 EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs", "train_epochs")
 # `num_steps`, `total_timesteps` and the like are rollouts or an environment's steps in reinforcement learning.
@@ -29,6 +29,7 @@ FIRST_PASSES = 3
 
 _parsed: Dict[str, int] = {}  # what argparse has parsed, of the names above
 _numbers: Dict[str, int] = {}  # of all names
+_settings: Dict[str, Any] = {}  # numbers and switches of all names
 _loops: Dict[str, int] = {}  # what the loops around the optimizer's steps say
 
 
@@ -36,20 +37,45 @@ def remember_arguments(arguments: Mapping[str, Any]) -> None:
     """Remember the parsed arguments that are whole numbers: they may bound a training."""
     _parsed.update(_bounds(arguments))
     _numbers.update({name: value for name, value in arguments.items() if type(value) is int})
+    _settings.update(_plain(arguments))
 
 
-def optimizer_begins() -> None:
-    """Read how long the loops run in which an optimizer steps; called within its step."""
+def settings() -> Dict[str, Any]:
+    """Return the program's numbers that are settings: parsed arguments, and those of its configuration objects."""
+    main = getattr(sys.modules.get("__main__"), "__dict__", {})
+    found = dict(_settings)
+    for name in CONFIG_NAMES:
+        found.update(_plain(_table(main.get(name))))
+    return found
+
+
+def _plain(values: Mapping[str, Any]) -> Dict[str, Any]:
+    return {name: value for name, value in values.items() if type(name) is str and type(value) in (int, float, bool)}
+
+
+def forget() -> None:
+    """Forget the loops of a training, as another one begins."""
+    _loops.clear()
+    loop_bounds.watch.forget()
+
+
+def optimizer_begins() -> bool:
+    """Read how long the loops run in which an optimizer steps; called within its step.
+
+    Returns:
+        Whether it was too early for that.
+    """
     if framework.plans:
-        return
+        return False
     found = loop_bounds.optimizer_steps(_numbers)
     if found is None:
-        return
+        return loop_bounds.watch.is_early
     is_known = bool(_loops or found)
     _loops.clear()
     _loops.update(found)
     if is_known:
         put_facts(plan=planned_bounds())
+    return False
 
 
 def planned_bounds() -> Dict[str, Any]:
@@ -75,15 +101,15 @@ def _sources(main: Mapping[str, Any]) -> Iterator[Dict[str, int]]:
     yield _parsed
     yield _bounds(main)
     for name in CONFIG_NAMES:
-        holder = main.get(name)
-        if isinstance(holder, dict):
-            yield _bounds(holder)
-        elif holder is not None and type(holder).__module__ not in ("builtins",):
-            yield _bounds(_attributes(holder))
+        yield _bounds(_table(main.get(name)))
 
 
-def _attributes(holder: Any) -> Dict[str, Any]:
-    """Return an object's own attributes, without a call of its methods."""
+def _table(holder: Any) -> Dict[str, Any]:
+    """Return a dictionary, or an object's own attributes, without a call of its methods."""
+    if type(holder) is dict:
+        return holder
+    if holder is None or type(holder).__module__ == "builtins":
+        return {}
     try:
         found = object.__getattribute__(holder, "__dict__")
     except AttributeError:
@@ -105,6 +131,11 @@ class Passes:
     """Passes over the training's loader: the last one that was iterated, with gradients, before the first step."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> Dict[str, Any]:
+        """Forget all passes, as another training begins. Return what `restore` takes."""
+        before = dict(vars(self))
         self._loader: Optional["weakref.ReferenceType[Any]"] = None
         self._shape: Tuple[Any, ...] = ()
         self._batches: Optional[int] = None
@@ -112,6 +143,11 @@ class Passes:
         self._reported: Optional[float] = None  # when a pass was last reported
         self._reported_number = 0
         self._fact = PASSES
+        return before
+
+    def restore(self, before: Dict[str, Any]) -> None:
+        """Return to what was forgotten: the training goes on."""
+        vars(self).update(before)
 
     def begins(self, loader: Any) -> None:
         """Record the begin of a pass with gradients."""

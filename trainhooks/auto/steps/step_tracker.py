@@ -30,13 +30,16 @@ class StepTracker(OpenStep):
     def fetch_begins(self, iterator: int, t: int) -> None:
         """Record the begin of a fetch."""
         self.in_forward = False
+        self.rollouts.held.clear()
         if self.nested:
             self.nested.clear()  # the step was left by an exception
         if self.open:
             if self.stepped:
                 self.end(t)
             elif self.has_gradients:
-                if self.optimizers.none or self._updated_unseen():
+                if self.only_evaluates():
+                    self._becomes_evaluation(t)
+                elif self.optimizers.none or self._updated_unseen():
                     self._end_unseen(t)
             elif self.fetches:
                 self._fetch_follows_fetch(iterator, t)
@@ -50,7 +53,7 @@ class StepTracker(OpenStep):
             return
         if not self.grads_wanted():
             if self.evaluating and self.eval_iterator is None:
-                self._evaluation_ends(t)
+                self.evaluation_ends(t)
             if self.evaluating:
                 self.eval_iterator = iterator
             else:
@@ -59,7 +62,7 @@ class StepTracker(OpenStep):
         if self.evaluating:
             if iterator == self.eval_iterator:
                 return
-            self._evaluation_ends(t)
+            self.evaluation_ends(t)
         if not self.open:
             self.begin(t)
             if not self.open:
@@ -73,8 +76,8 @@ class StepTracker(OpenStep):
     def forget_unused(self) -> None:
         """Forget the batches of an iterator that another one follows: looked at, or left out, they were not used."""
         if not (self.open and (self.forwards or self.has_gradients)):
-            while len(self.pending_batches) > framework.prefetched_batches:
-                self.pending_batches.popleft()
+            while len(self.pending_batches) > max(self.ahead, framework.prefetched_batches):
+                del self.pending_batches[self.ahead]
 
     def iterator_made(self) -> None:
         """Record that the fetch was the creation of an iterator with its workers, which is part of the first wait."""
@@ -103,10 +106,10 @@ class StepTracker(OpenStep):
             if iterator == self.eval_iterator:
                 self.eval_last = t
                 self.eval_iterator = None  # its results, or a batch that was fetched ahead, may follow
-        elif self.open and not self.has_gradients and not self.stepped:
+        elif self.open and not self.stepped and (not self.has_gradients or self.only_evaluates()):
             if not self.fetches:
                 self.cancel(t)
-            elif self.calls_without_grad or (self.fetched_again and self.announced):
+            elif not self.generated and (self.calls_without_grad or (self.fetched_again and self.announced)):
                 self._becomes_evaluation(t)
                 self.eval_iterator = None
             else:
@@ -123,6 +126,8 @@ class StepTracker(OpenStep):
 
     def _fetch_follows_fetch(self, iterator: int, t: int) -> None:
         """Record a fetch after a fetch without gradients in between; the step may be an evaluation."""
+        if self.generated:
+            return
         if iterator == self.iterator:
             self.fetched_again = self.fetches > framework.prefetched_batches
             if self.calls_without_grad:
@@ -139,18 +144,24 @@ class StepTracker(OpenStep):
         if framework.open_evaluations or framework.open_phases:
             return False
         grads = self.grads_wanted()
+        if in_training:
+            self.learns_in_eval = self.learns_in_eval and not grads
+        elif grads and self.learns_in_eval:
+            in_training = True
         if not (grads and in_training):
-            if not self.evaluating:
+            if self.open and self.fetches and self.caches and in_training:
+                self.put((FORWARD, t))
+                self.order.append(step_order.ODD)
+            elif self.evaluating:
+                self.eval_grads = grads and not in_training
+            else:
                 self._called_without_grad(grads, in_training)
             return False
-        if self.evaluating:
-            self._evaluation_ends(t)
-        if not self._ensure_open(t):
+        if self.rollouts.holds(t):
+            self.called = True
+            return self.fresh and not (self.loader_counts or framework.counts_batches)
+        if not self._forward_begins(t):
             return False
-        if self.rollouts.open:
-            self.rollouts.end()
-        self.put((FORWARD, t))
-        self.forwards += 1
         self.called = True
         if framework.counts_batches:
             return False
@@ -160,26 +171,50 @@ class StepTracker(OpenStep):
         # A batch may go through the model again before its backward pass, or in an optimizer's closure.
         return self.fresh and not self.loader_counts
 
+    def _forward_begins(self, t: int) -> bool:
+        """Record the begin of a model call that is the learning's. Return whether a step is open."""
+        if self.evaluating:
+            self.evaluation_ends(t)
+        if not self._ensure_open(t):
+            return False
+        if self.rollouts.open:
+            self.rollouts.end()
+        if self.rollouts.held:
+            self.rollouts.put_held()
+        self.put((FORWARD, t))
+        self.forwards += 1
+        return True
+
     def model_called(self, call: int, t: int) -> bool:
         """Record the begin of a model call that the fast path recorded. Return whether its inputs are to be counted."""
-        is_counted = self.forward_begins(True, t)
+        is_counted = self.forward_begins(not self.learns_in_eval, t)
         self.takes_call(call, is_leader=call > 0)
         return is_counted and call > 0
 
     def takes_call(self, call: int, is_leader: bool) -> None:
         """Note which model was called in training, by its place in a step's order."""
+        if self.rollouts.held:
+            self.rollouts.held[-1][2:] = call, is_leader
+            return
         self.order.append(call)
         self.leading_calls += is_leader
 
     def forward_ends(self, t: int) -> None:
         """Record the end of a model call. What follows (a loss, an environment) is not forward."""
         self.in_forward = False
-        if self.evaluating:
+        if self.called and self.rollouts.held:
+            self.called = False
+            self.rollouts.held[-1][1] = t
+        elif self.evaluating:
             self.eval_last = t
         elif self.called:
             self.called = False
             self.put((NO_PHASE, t))
             self.order.append(step_order.CALLED)
+        elif self.open and self.caches:
+            self.put((NO_PHASE, t))
+        else:
+            self.rollouts.wrote(t)
 
     def count(self, counts: Optional[Counts]) -> None:
         """Keep the counts of the model's inputs until gradients are computed: a policy is also called for rollouts."""
@@ -247,15 +282,24 @@ class StepTracker(OpenStep):
         """Record that gradients are computed from `t` on; `call` is what does so in the step's order."""
         self.in_backward = True
         self.in_forward = False
+        modes = self.checks.modes
         if self.evaluating:
-            self._evaluation_ends(t)
-        if not self._ensure_open(t):
+            if self.eval_grads and call == step_order.ODD:
+                modes.gradient_begins()
+                return
+            self.evaluation_ends(t)
+        held, counts = self.rollouts.held, self.call_counts
+        if not self._ensure_open(held[0][0] if held else t):
             return
         if self.rollouts.open:
             self.rollouts.end()
+        if held:
+            self.rollouts.put_held()
+            self.call_counts = counts
         self.put((BACKWARD, t))
         self.order.append(call)
-        modes = self.checks.modes
+        if modes.pending and not self.forwards and call == step_order.BACKWARD:  # else forces, of a validation, too
+            self.learns_in_eval = True
         if self.checks.left or modes.pending:
             modes.gradient_begins()
         self.gradients += 1
@@ -274,7 +318,9 @@ class StepTracker(OpenStep):
         self.in_backward = False
         if self.checks.left:
             call_safely(self.checks.backward_ends)
-        if self.open:
+        if self.evaluating:
+            self.eval_last = t
+        elif self.open:
             self.put((OPTIMIZER if self.nested else NO_PHASE, t))
             self.order.append(step_order.BACKWARD_ENDED)
             if self.manual_update is not None:
@@ -287,7 +333,7 @@ class StepTracker(OpenStep):
         if self.silent or self.in_forward or self.in_backward or self.nested:
             return False  # part of a compiled model, for example, which makes no calls here
         if self.evaluating:
-            self._evaluation_ends(t)
+            self.evaluation_ends(t)
         else:
             self.end_if_done(t)
         self.optimizers.parameters_changed()  # from here on
@@ -302,7 +348,7 @@ class StepTracker(OpenStep):
     def replay_begins(self, t: int) -> None:
         """Record the begin of a replay of a graph with an optimizer's step; its parts are not visible."""
         if self.evaluating:
-            self._evaluation_ends(t)
+            self.evaluation_ends(t)
         if self.open and self.stepped:
             self.end(t)
         if not self.open:
@@ -337,11 +383,13 @@ class StepTracker(OpenStep):
             return
         self.in_forward = False
         if self.evaluating:
-            self._evaluation_ends(t)
+            self.evaluation_ends(t)
         # Other optimizers step on the same batch; if one steps again, the batch is a new one.
         call_counts, self.call_counts = self.call_counts if key in self.stepped else None, None
         if self.open and self.stepped and (key in self.stepped or self.optimizers.all_in(self.stepped)):
             self.end(t)
+        if not self.open and self.optimizers.is_late(key):
+            return  # its gradients were those of the step that has ended
         if not self.open:
             self.begin(self.since(t))
             if not self.open:
@@ -355,11 +403,14 @@ class StepTracker(OpenStep):
 
     def optimizer_ends(self, key: int, optimizer: Any, t: int) -> None:
         nested, is_scalers = self.nested, False
+        self.generated = False
         if nested:
             is_scalers = nested.pop() < 0
             if nested:
                 return
         if not self.open:
+            if optimizer is not None and self.optimizers.is_late(key):
+                self.optimizers.record_step(key, optimizer)
             return
         self.order.append(step_order.OPTIMIZER_ENDED if not is_scalers else step_order.SCALER_ENDED)
         optimizers = self.optimizers

@@ -339,5 +339,5 @@ raise ValueError("a sample without a label")
 
 @pytest.mark.long
 def test_a_pulse_tells_the_line_that_raised_while_a_thread_keeps_the_process_alive(train: Trainings) -> None:
-    told = [pulse for pulse in train(RAISES, code=1).kind("pulse") if pulse.get("activity") == "raised"]
+    told = [pulse for pulse in train(RAISES, code=1, quiet=False).kind("pulse") if pulse.get("activity") == "raised"]
     assert told and all("in <module>" in pulse["frame"] for pulse in told)

@@ -127,8 +127,11 @@ class BackgroundWriter:
             Whether this only pauses.
         """
         while self._record():
-            with self._room:
+            self._room.make()
+            try:
                 self._take_leave()
+            finally:
+                self._room.take_back()
             if not self._parted():
                 self._close()
                 return False
@@ -138,7 +141,8 @@ class BackgroundWriter:
         """Record until the end of the program, what a flood left included. Return False for a pause."""
         flooded, asked, ended = False, monotonic_seconds(), 0
         while not (ended := self._wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
-            with self._room:
+            self._room.make()
+            try:
                 if not (flooded or self._is_actor or self._process.primary is None):
                     overslept = monotonic_seconds() - asked - WAKE_SECONDS
                     self._late_wakes.add(overslept)
@@ -148,6 +152,8 @@ class BackgroundWriter:
                     self._guarded("samples of the stack", self._sample_stack)
                     sources.read_wanted()
                 self._write()
+            finally:
+                self._room.take_back()
             asked = monotonic_seconds()
         if ended == PAUSE:
             return False

@@ -15,12 +15,16 @@ FIRST = 8  # let go of before anything else, as to ask for the count makes some
 
 
 class CollectorRoom:
-    """`with room:` around a thread's work. It makes no difference to what the program's threads see counted."""
+    """Made before a thread's work and taken back after it: no difference to what the program's threads see counted.
+
+    No context manager: `with` makes containers, the methods that it binds, before there is room for them.
+    """
 
     def __init__(self) -> None:
         self._held: List[Any] = [set() for _ in range(ROOM)]  # sets: Python keeps no spare ones
 
-    def __enter__(self) -> None:
+    def make(self) -> None:
+        """Let go of containers before the thread works."""
         for _ in range(min(FIRST, len(self._held))):
             self._held.pop()
         self.renew()
@@ -32,6 +36,7 @@ class CollectorRoom:
         if short > 0:
             del self._held[-min(short, count) :]
 
-    def __exit__(self, *raised: Any) -> None:
+    def take_back(self) -> None:
+        """Make as many again after it."""
         for _ in range(min(ROOM - len(self._held), gc.get_threshold()[0] - gc.get_count()[0])):
             self._held.append(set())

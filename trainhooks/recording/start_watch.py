@@ -67,8 +67,11 @@ class _Watch:
                 if now < self._due and self.own.wait(self._due - now):
                     continue
                 self._due = time.monotonic() + max(PERIOD, PERIOD_SHARE * (time.monotonic() - self._began))
-                with self._room:
+                self._room.make()
+                try:
                     goes_on = not self._has_stepped() and self.look(time.monotonic())
+                finally:
+                    self._room.take_back()
                 if not goes_on:
                     os.unlink(self._path)
                     return False

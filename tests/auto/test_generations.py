@@ -366,13 +366,65 @@ for iteration in range(10):
             learn(torch.randint(0, 120, (4, 26)))
 print("completions", completions)
 """
-Script = Callable[[str], Watched]
+# Texts, which a tokenizer of words' parts splits otherwise than a model without knowledge has written them.
+TEXTS = """
+import sys
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+form, = sys.argv[1:]
+torch.manual_seed(0)
+torch.set_num_threads(1)
+bpe = Tokenizer(models.BPE())
+bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+alphabet = pre_tokenizers.ByteLevel.alphabet()
+trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=["</s>"], initial_alphabet=alphabet)
+bpe.train([__file__, torch.__file__], trainer)
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="</s>", pad_token="</s>")
+size = dict(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, n_positions=512, eos_token_id=0, pad_token_id=0)
+writer, tester = (GPT2LMHeadModel(GPT2Config(**size)) for _ in range(2))
+optimizer = torch.optim.AdamW(writer.parameters(), lr=1e-4)
+lines = [line for line in open(torch.__file__) if len(line) > 40]
+
+def write(model, prompt, whole=False):
+    model.eval()
+    given = tokenizer(prompt, return_tensors="pt")
+    with torch.no_grad():
+        ids = model.generate(**given, do_sample=True, min_new_tokens=32, max_new_tokens=32, top_k=0)
+    if whole:
+        return tokenizer.batch_decode(ids, skip_special_tokens=True)[0][len(prompt):]
+    return tokenizer.decode(ids[0, given.input_ids.shape[1]:], skip_special_tokens=True)
+
+def score(model, text):
+    given = tokenizer(text, return_tensors="pt", truncation=True, max_length=400)
+    return model(**given, labels=given.input_ids).loss
+
+for step in range(8):
+    if form == "rollouts":
+        code = write(writer, lines[step % 4], whole=step % 2).strip()
+        tests = write(tester, "test of " + code)
+        loss = score(writer, lines[step % 4] + code)
+    if form == "answers":  # the tests are learned from, of the code nothing but the prompt
+        code = write(tester, lines[step % 4])
+        more = write(tester, code)
+        tests = write(writer, "test of " + code)
+        loss = score(writer, "test of " + code + tests)
+    if form == "judged":
+        loss = score(writer, lines[step])
+    writer.train()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    if form == "judged":
+        with torch.no_grad():
+            score(tester, write(writer, lines[0], whole=True))
+"""
+Script = Callable[..., Watched]
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    def run(form: str) -> Watched:
-        (tmp_path / "loop.py").write_text(SCRIPT)
+    def run(form: str, text: str = SCRIPT) -> Watched:
+        (tmp_path / "loop.py").write_text(text)
         found = watched(tmp_path / "state", str(tmp_path / "loop.py"), form)
         assert found.code == 0, found.err  # TRAINMON_DEBUG is set in tests: what a hook raises ends the program
         return found
@@ -416,3 +468,13 @@ def test_samples_to_look_at_are_no_rollouts(script: Script, form: str) -> None:
     assert run.report.cycle is None and not run.report.throughput.collected.is_any
     assert times(run, "eval") == (10 if form == "samples" else 9)
     assert not any("generation" in phases(step) for step in run.steps())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("form", "generations", "evaluations"), [("rollouts", 16, 0), ("answers", 24, 0), ("judged", 0, 8)]
+)
+def test_texts_that_are_tokenized_again(script: Script, form: str, generations: int, evaluations: int) -> None:
+    """What is written between a text that is learned from and the learning belongs to the rollout, too."""
+    run = script(form, TEXTS)
+    assert (times(run, "generation"), times(run, "eval")) == (generations, evaluations)

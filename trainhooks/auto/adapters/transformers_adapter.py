@@ -14,7 +14,16 @@ from trainhooks import session
 from trainhooks.auto import transformers as callback
 from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import EVAL, batch_used, call_safely, put_facts, span, time_functions, wrap
+from trainhooks.auto.instrumentation import (
+    EVAL,
+    batch_used,
+    call_safely,
+    own_tracker,
+    put_facts,
+    span,
+    time_functions,
+    wrap,
+)
 from trainhooks.auto.models.generator_weights import weights
 from trainhooks.auto.rl import decoding
 from trainhooks.auto.rl.generations import Generation
@@ -81,6 +90,29 @@ def _training_step(original: Function) -> Function:
 def wrap_generate(module: ModuleType) -> None:
     wrap(module.GenerationMixin, "generate", _generate)
     wrap(module.GenerationMixin, "_prepare_cache_for_generation", _prepare_cache)
+
+
+@when_imported("transformers.tokenization_utils_base")
+def wrap_tokenizer(module: ModuleType) -> None:
+    wrap(module.PreTrainedTokenizerBase, "decode", partial(_tell_generations, "decoded", "token_ids"))
+    wrap(module.PreTrainedTokenizerBase, "__call__", partial(_tell_generations, "tokenized", "text"))
+
+
+def _tell_generations(told: str, first: str, original: Function) -> Function:
+    """Tell what a tokenizer was given, an argument named `first`, and what it made of that."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            made = original(self, *args, **kwargs)
+        except BaseException as error:
+            unseen.drop_own_frames(error)
+            raise
+        tracker = own_tracker()
+        if tracker is not None:
+            call_safely(getattr(tracker.generations, told), args[0] if args else kwargs.get(first), made)
+        return made
+
+    return wrapper
 
 
 class _ThreadState(threading.local):

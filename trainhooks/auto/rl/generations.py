@@ -5,6 +5,9 @@ some rows (`id_windows`), place by place: a call of `generate()` together with t
 are looked at, and only until a place is known. Until then a place is presumed to collect if the program had not
 learned before it generated there, else to evaluate; what is counted there is kept back. Where nothing can be told (a
 learner that is given no ids, answers of a few ids) it collects: to call that an evaluation would be a false alarm.
+
+What is written after a text that is learned from, and before that is learned, belongs to the same rollout, though
+nobody learns from it: it may decide what the text is worth, as tests of a program do.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 from trainhooks import session
 from trainhooks.auto.batch_parts import as_mapping
 from trainhooks.auto.instrumentation import EVAL, call_safely, framework, is_open, own_tracker, phase, span
-from trainhooks.auto.rl.id_windows import MAX_IDS, MIN_LENGTH, GeneratedRows, input_hashes, split
+from trainhooks.auto.rl.id_windows import MAX_IDS, MIN_LENGTH, GeneratedRows, input_hashes, padded_rows, split
 from trainhooks.auto.rl.instances import EVALUATES, TRAINS
 from trainhooks.auto.rl.own_decoding import DecodedRow
+from trainhooks.auto.rl.texts import Texts, texts_of
 from trainhooks.device import cuda, deferred
 from trainhooks.lane_entries import AGGREGATE
 
@@ -82,11 +86,13 @@ class Place:
         found: of that, since the place was judged.
         passes: with gradients, that were looked at since then.
         is_partial: in some, not all was compared.
+        leader: the place that was taken to collect before its last call, for the same update.
+        texts: that were made of what its last call has generated.
     """
 
     __slots__ = (
-        "_batches", "_name", "_sums", "ahead", "calls", "found", "is_known", "is_partial", "passes", "returns", "steps",
-        "use", "watched",
+        "_batches", "_name", "_sums", "ahead", "calls", "found", "is_known", "is_partial", "leader", "passes",
+        "returns", "steps", "texts", "use", "watched",
     )  # fmt: skip
 
     def __init__(self, use: int, name: str) -> None:
@@ -97,6 +103,8 @@ class Place:
         self._sums: Dict[str, float] = {}
         self._batches: Dict[str, Tuple[float, int]] = {}
         self.watched: Deque[GeneratedRows] = deque(maxlen=MAX_WATCHED)
+        self.leader: Optional[Place] = None
+        self.texts: Optional[Texts] = None
         self.count_anew()
 
     def count_anew(self) -> None:
@@ -133,13 +141,16 @@ class Generations:
         looks: passes with gradients that are still to be looked at.
     """
 
-    __slots__ = ("_earlier", "_has_trained", "_places", "_row", "_tracker", "looks")
+    __slots__ = ("_collecting", "_earlier", "_has_trained", "_last", "_places", "_prompts", "_row", "_tracker", "looks")
 
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
         self._places: Dict[int, Place] = {}
         self._row: Optional[DecodedRow] = None  # the last one, whose ids are not watched yet
         self._has_trained = False  # what a place has generated came back
+        self._collecting: Optional[Place] = None  # the last one that was taken to collect
+        self._last: Optional[Place] = None  # the last one whose ids are watched: what is decoded then is its text
+        self._prompts: List[str] = []  # the texts that were tokenized last
         self._earlier: Deque[Tuple[int, Any]] = deque(maxlen=MAX_EARLIER)  # widths of windows, and their numbers
         self.looks = 0
 
@@ -157,6 +168,11 @@ class Generations:
             place = self._places[key] = Place(EVALUATES if has_learned else TRAINS, name)
         elif place.use == EVALUATES or not place.is_known:
             self._judge(place, steps)
+        leader = self._collecting
+        if leader is not place:
+            place.leader = leader if leader is not None and leader.steps == steps else None
+        if place.use == TRAINS:
+            self._collecting = place
         place.calls += 1
         place.steps = steps
         return place
@@ -215,6 +231,28 @@ class Generations:
         place.watched.append(rows)
         place.ahead += 1
         self.looks = MAX_LOOKS
+        place.texts, self._last = Texts(ids.shape[1]), place
+
+    def decoded(self, ids: Any, made: Any) -> None:
+        """Take a text that was made of ids, or texts of rows of them."""
+        place = self._last
+        if place is not None and place.texts is not None and place.watched:
+            for row, text in zip(ids, made) if isinstance(made, list) else [(ids, made)]:
+                shape = getattr(row, "shape", None)
+                count = shape[-1] if shape else len(row) if isinstance(row, (list, tuple)) else 1
+                place.texts.add(text, count, self._prompts)
+
+    def tokenized(self, given: Any, made: Any) -> None:
+        """Take what a tokenizer was given, and its `BatchEncoding`."""
+        self._prompts = texts = texts_of(given)
+        encodings = getattr(made, "encodings", None)  # None: it does not tell where the ids lie in the text
+        if not (texts and encodings and len(encodings) == len(texts) and self.looks):
+            return
+        for place in self._places.values():
+            rows = place.texts.ids_in(texts, encodings) if place.watched and place.texts is not None else []
+            rows = [row for row in rows if len(row) >= MIN_LENGTH]
+            if rows:
+                place.watched.append(GeneratedRows(padded_rows(rows)))
 
     def learns(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Look at the inputs of a pass with gradients for what was generated."""
@@ -261,6 +299,9 @@ class Generations:
             place.returns = place.returns + 1 if back else 0
             if back and (place.use == TRAINS or place.returns >= MIN_RETURNS):
                 self._trains(place)
+            elif not back and place.leader is not None and place.leader.use == TRAINS:
+                if place.leader.is_known:
+                    self._trains(place)
             elif not back:
                 # Where the begins of answers come back, and nothing else does, it learns from parts of them.
                 if told and (self._has_trained or not begun):

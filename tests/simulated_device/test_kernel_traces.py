@@ -492,7 +492,7 @@ train(7000, (1, 11, 13, 15, *range(200, 600, 50), *range(6000, 7000, 50)))
 """,
     )
     assert_true(found, 3)
-    # A step's trace stops the training for more than 20 ms: of a later one 60 ms hold two, then, as two cost no more, three.
+    # The trace of one step stops the training for over 20 ms. So the 60 ms of a later one hold two, and then three.
     assert [trace["steps"] for trace in found.traces] == [1, 2, 3]
     _, second, third = found.traces
     spent, began = 0.0, found.told.events[0]["t"]

@@ -12,7 +12,7 @@ from monitor.hooks_reach import NOT_LOADED
 from monitor.model.device.device_steps import HostContext
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import MAX_WATCHED_GPUS, QUIET, throttle_event
-from monitor.model.member_states import begin_training, keep_setup, merge_trainings, of_training, setup_of
+from monitor.model.member_states import begin_training, keep_setup, merge_trainings, of_training, setup_of, training_of
 from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.state import (
     MACHINE,
@@ -85,10 +85,11 @@ def fold(state: RunState, event: Event | StepBlock) -> None:
     add = _FOLDS.get(type(event))
     if add is not None:
         add(state, event, producer)
-    if is_process and state.newest is not None:
-        own = of_training(event, state.newest.steps_before)
+    training = training_of(state, event, producer) if is_process and state.newest is not None else None
+    if training is not None:
+        own = of_training(event, training.steps_before)
         if own is not None:
-            fold(state.newest, own)
+            fold(training, own)
 
 
 def _tell_apart(state: RunState, event: Event | StepBlock) -> None:

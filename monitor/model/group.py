@@ -21,6 +21,7 @@ MAX_NAMED = 3  # settings of a training in a line
 
 # Words in names of metrics of held-out data, which are preferred for judging a run.
 HELD_OUT_WORDS = ("eval", "val", "valid", "validation", "test", "dev")
+GOAL_WORDS = ("target", "goal", "threshold")  # in names of what a program wants to reach
 _WORDS = re.compile(r"[a-z0-9]+")
 
 
@@ -29,9 +30,10 @@ def best(report: Report) -> Best | None:
     for held_out in (True, False):
         for names, word in ((HIGHER_IS_BETTER, "highest"), (LOWER_IS_BETTER, "lowest")):
             for metric, row in report.metrics.items():
-                words = _WORDS.findall(metric.lower())
+                words = set(_WORDS.findall(metric.lower()))
                 value = row.min if word == "lowest" else row.max
-                if value is not None and set(words) & set(names) and bool(set(words) & set(HELD_OUT_WORDS)) == held_out:
+                is_judge = bool(words & set(names)) and not words & set(GOAL_WORDS)
+                if value is not None and is_judge and bool(words & set(HELD_OUT_WORDS)) == held_out:
                     return Best(metric, value, word)
     return None
 
@@ -83,12 +85,13 @@ def _arguments(command: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def group_of(members: Sequence[Member], shown: int, planned: int | None = None) -> Group | None:
+def group_of(members: Sequence[Member], shown: int, command: Sequence[str], planned: int | None = None) -> Group | None:
     """Return the trainings together; None for a single one.
 
     Args:
         members: in the order in which they began.
         shown: the place of the one that the report is of.
+        command: that runs them all.
         planned: how many there are to be, where it is known.
     """
     if len(members) < 2:
@@ -102,6 +105,7 @@ def group_of(members: Sequence[Member], shown: int, planned: int | None = None) 
         )
         for place, member in enumerate(members, 1)
     ]
+    planned = _planned(command, members, differing) if planned is None else planned
     total = planned if planned is not None and planned >= len(rows) else None
     return Group(
         done=sum(row.is_over for row in rows),
@@ -119,6 +123,48 @@ def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
     return [name for name in names if any(table.get(name) != settings[0].get(name) for table in settings)][
         :MAX_DIFFERING
     ]
+
+
+def _planned(command: Sequence[str], members: Sequence[Member], differing: Sequence[str]) -> int | None:
+    """Return how many trainings a command asks for, as `--lr 1e-4 1e-3 1e-2` does; None where it is not certain.
+
+    That is a list of values to an option, among which each training has another one. Where a second list may be gone
+    through as well, as its values hold a setting that all trainings so far have in common, the number is unknown.
+    """
+    found = []
+    for values in _lists(command):
+        names = {name for member in members for name, value in member.settings.items() if _number(value) in values}
+        found += [(values, names)] if names else []
+    if len(found) != 1:
+        return None
+    ((values, names),) = found
+    for name in names.intersection(differing):
+        own = [_number(member.settings.get(name)) for member in members]
+        if set(own) <= set(values) and len(set(own)) == len(own):
+            return len(values)
+    return None
+
+
+def _lists(command: Sequence[str]) -> list[list[float]]:
+    """Return the numbers that each option of a command is given, where they are several and differ."""
+    lists: list[list[float]] = [[]]
+    for word in command:
+        numbers = [_number(part) for part in word.partition("=")[2 if "=" in word else 0].split(",")]
+        known = [number for number in numbers if number is not None]
+        if len(known) < len(numbers):
+            lists.append([])
+        elif word.startswith("-") and "=" in word:
+            lists += [known, []]
+        else:
+            lists[-1] += known
+    return [values for values in lists if len(values) > 1 and len(set(values)) == len(values)]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
 
 
 def _best(rows: Sequence[Member]) -> BestMember | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 
 from monitor.model.group import member_of
 from monitor.model.report import Member
-from monitor.model.state import RunState
+from monitor.model.state import EndedTraining, Producer, RunState
 from monitor.model.summary import make_report
 from monitor.model.wall_time import RunContext
 from monitor.step_blocks import StepBlock
@@ -16,6 +16,7 @@ from trainhooks.protocol.events import Event, Facts, GpuTime, Metrics, Pulse, Sp
 from trainhooks.protocol.facts import RunFacts
 
 MAX_SETUP = 64  # facts and spans since the last step that are kept: another training's may begin with them
+MAX_LATE = 64  # trainings of which lines may still be read
 TAIL = (
     "eval",
     "checkpoint",
@@ -45,7 +46,10 @@ def begin_training(state: RunState) -> RunState:
     before = state.shown
     ends = [span.start + span.duration for span in state.setup_spans if span.name in TAIL]
     begin = max(ends, default=before.main.wall.last_step or state.last_event or 0.0)
-    state.ended.append(_ended(before, begin))
+    # The first one's state goes on as that of the process.
+    state.ended.append(EndedTraining(deepcopy(before) if before is state else before, begin))
+    for one in state.ended[:-MAX_LATE]:
+        one.member, one.state = member_row(one), RunState()
     newest = state.newest = RunState(
         producers={
             name: replace(producer, process_started=begin, hello=begin, ended=None, error=None, place=None)
@@ -77,6 +81,55 @@ def merge_trainings(state: RunState) -> None:
     state.ended.clear()
 
 
+def member_rows(state: RunState) -> list[Member]:
+    """Return the trainings that ended before the newest one, as rows."""
+    return [member_row(one) for one in state.ended]
+
+
+def member_row(ended: EndedTraining) -> Member:
+    if ended.member is None:
+        report = make_report(ended.state, RunContext({}, ended.end, alive=True))
+        ended.member = replace(member_of(report, ended.state), state="finished", eta_seconds=None)
+    return ended.member
+
+
+def training_of(state: RunState, event: Event | StepBlock, producer: Producer | None) -> RunState | None:
+    """Return which training of a process with several an event is of; None: of one that is known no more.
+
+    What a program prints is read from another journal than its steps, and so, perhaps, after the next one has begun.
+    """
+    newest = state.newest
+    assert newest is not None
+    if producer is None or producer.source != "console":
+        return newest
+    step = _step_of(event)
+    if newest.steps_before < step if step is not None else (newest.begin or 0.0) <= _time_of(event):
+        return newest
+    for one in reversed(state.ended):
+        earlier = one.state
+        if earlier.steps_before < step if step is not None else (earlier.begin or 0.0) <= _time_of(event):
+            one.member = None
+            earlier.producers.setdefault(event.producer, copy(producer))
+            return earlier
+    return None
+
+
+def _time_of(event: Event | StepBlock) -> float:
+    return float(event.t[0]) if isinstance(event, StepBlock) else event.t
+
+
+def _step_of(event: Event | StepBlock) -> int | None:
+    """Return the number of the step that an event is of, as far as it tells it."""
+    if isinstance(event, StepBlock):
+        return int(event.index[0])
+    if isinstance(event, Facts):
+        printed = event.facts.get("printed")
+        step = printed.get("step") if isinstance(printed, dict) else None
+        return step if isinstance(step, int) and step > 0 else None
+    step = event.index if isinstance(event, Step) else getattr(event, "step", None)
+    return step or None
+
+
 def of_training(event: Event | StepBlock, before: int) -> Event | StepBlock | None:
     """Return an event with the step numbers of a training that began after so many steps; None: of an earlier one."""
     if isinstance(event, StepBlock):
@@ -87,8 +140,15 @@ def of_training(event: Event | StepBlock, before: int) -> Event | StepBlock | No
     if isinstance(event, Step):
         return None if event.index <= before else replace(event, index=event.index - before)
     if isinstance(event, Facts):
-        total = event.total_steps
-        return event if total is None else replace(event, total_steps=max(0, total - before) or None)
+        total, printed = event.total_steps, _step_of(event)
+        event = event if total is None else replace(event, total_steps=max(0, total - before) or None)
+        if printed is None:
+            return event
+        row = {
+            name: number - before if name in ("step", "total") and isinstance(number, int) else number
+            for name, number in event.facts["printed"].items()
+        }
+        return replace(event, facts={**event.facts, "printed": row}) if printed > before else None
     if isinstance(event, GpuTime):
         since = event.since if event.since is None or event.since > before else None
         return (
@@ -101,12 +161,6 @@ def of_training(event: Event | StepBlock, before: int) -> Event | StepBlock | No
     if isinstance(event, Span | Metrics | Pulse) and event.step is not None:
         return replace(event, step=event.step - before) if event.step > before else None
     return event
-
-
-def _ended(state: RunState, end: float) -> Member:
-    """Return the row of a training of which another one takes the place at `end`."""
-    member = member_of(make_report(state, RunContext({}, end, alive=True)), state)
-    return replace(member, state="finished", eta_seconds=None)
 
 
 def _facts_without(facts: RunFacts, names: Iterable[str]) -> RunFacts:

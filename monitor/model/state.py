@@ -368,7 +368,7 @@ class RunState:
 
     # Of several trainings of one process, one after another: those that ended, and the newest as a run of its own,
     # which this state goes on beside: they may turn out to be parts of one.
-    ended: list[Member] = field(default_factory=list)
+    ended: list[EndedTraining] = field(default_factory=list)
     newest: RunState | None = None
     begin: float | None = None  # of such a training's setup
     steps_before: int = 0  # of its process
@@ -431,3 +431,15 @@ def _in_one_unit(seen: Column | None, printed: Column) -> bool:
     ours, theirs = seen.settled(), printed.settled()
     one, other = ours.sum / max(1, ours.count), theirs.sum / max(1, theirs.count)
     return min(one, other) > 0.0 and max(one, other) <= MAX_UNIT_RATIO * min(one, other)
+
+
+@dataclass(slots=True)
+class EndedTraining:
+    """A training of a process in which another one took its place, as a run of its own.
+
+    What the program prints of it may be read later. So its row is made when it is asked for.
+    """
+
+    state: RunState
+    end: float
+    member: Member | None = None  # None: to be made anew

@@ -23,6 +23,7 @@ from monitor.model.comparison.compare import Comparison, Side, compare_runs
 from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.fold import fold
 from monitor.model.group import group_of, member_of
+from monitor.model.member_states import member_rows
 from monitor.model.report import Alert, Report
 from monitor.model.standing import may_stall
 from monitor.model.state import Ending, RunState
@@ -303,7 +304,7 @@ def build_view(state: RunState, context: RunContext, before: Side | None = None,
     working = open_work(state, context, known.outcome)
     evidence = Evidence(state, known, working, before)
     if whole.ended:
-        known.group = group_of([*whole.ended, member_of(known, state)], len(whole.ended))
+        known.group = group_of([*member_rows(whole), member_of(known, state)], len(whole.ended), known.run.command)
     known.findings = diagnose(evidence)
     _doubt_time_left(known, state)
     known.to_try = suggest(evidence, known.findings)

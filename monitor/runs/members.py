@@ -9,6 +9,7 @@ from typing import Any
 from monitor.memory_tuning import collection_paused
 from monitor.model.fold import fold
 from monitor.model.group import group_of, member_of
+from monitor.model.member_states import member_rows
 from monitor.model.report import Group, Member, Report
 from monitor.model.state import RunState
 from monitor.model.summary import make_report
@@ -44,9 +45,9 @@ class Members:
         """Return all trainings under the command; None where the one that `source` reads is the only one."""
         if len(source.streams) < 2 and not state.ended:
             return None
-        shown = [*state.ended, member_of(report, state.shown)]
+        shown = [*member_rows(state), member_of(report, state.shown)]
         if len(source.streams) < 2:
-            return group_of(shown, len(shown) - 1, _planned(context.identity))
+            return group_of(shown, len(shown) - 1, report.run.command, _planned(context.identity))
         rows: list[Member] = []
         for place, stream in enumerate(source.streams):
             if place == source.shown:
@@ -55,7 +56,7 @@ class Members:
                 rows += own
             else:
                 rows += self._rows(place, stream.alive, stream.name, context)
-        return group_of(rows, at, _planned(context.identity))
+        return group_of(rows, at, report.run.command, _planned(context.identity))
 
     def _rows(self, place: int, alive: bool, name: str | None, context: RunContext) -> list[Member]:
         if place in self._ended:
@@ -65,7 +66,7 @@ class Members:
         state = other.state
         report = make_report(state.shown, replace(context, alive=alive, several=True))
         own = replace(member_of(report, state.shown), name=name, **_outcome(state, alive))
-        rows = [*state.ended, own]
+        rows = [*member_rows(state), own]
         if not alive:
             self._ended[place] = rows
             self._others.pop(place).source.close()

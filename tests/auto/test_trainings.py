@@ -36,6 +36,20 @@ def fit(lr, width):
 for lr, width in ((1e-4, 16), (1e-1, 16), (1e-3, 16)):
     fit(lr, width)
 """
+# What a program prints belongs to the training that it is printed in, though it is read apart from the steps.
+PRINTED = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--rates", type=float, nargs="+")
+print("Target val loss: 0.001")
+for lr in parser.parse_args().rates:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=lr)
+    for n in range(80):
+        step(net, optimizer, 1)
+        time.sleep(0.04)
+        if n % 4 == 0:
+            print(f"iter {n}/80 | val loss: {1 + (lr - 0.01) ** 2 + 1 / (n + 1):.4f}", flush=True)
+"""
 CHILDREN = """
 if len(sys.argv) == 1:
     for lr in ("1e-4", "1e-1", "1e-3"):
@@ -83,15 +97,15 @@ for _ in range(20):
 """,
 }
 
-Reported = Callable[[str], Report]
+Reported = Callable[..., Report]
 
 
 @pytest.fixture
 def reported(tmp_path: Path) -> Reported:
-    def run(source: str) -> Report:
+    def run(source: str, *arguments: str) -> Report:
         script = tmp_path / "train.py"
         script.write_text(HEAD + source)
-        seen = watched(tmp_path / "state", str(script))
+        seen = watched(tmp_path / "state", str(script), *arguments)
         assert (seen.code, seen.err) == (0, "")
         return seen.report
 
@@ -122,6 +136,16 @@ def test_each_training_has_figures_of_its_own(reported: Reported, source: str) -
     (line,) = [text for name, text in summary(report) if name == "Trainings"]
     assert line.startswith("3, all done; best loss") and "#2, lr 0.1" in line
     assert len(json.loads(as_json(report))["group"]["members"]) == 3
+
+
+@pytest.mark.long
+def test_what_is_printed_belongs_to_its_own_training(reported: Reported) -> None:
+    group = reported(PRINTED, "--rates", "0.1", "0.01", "0.001").group
+    assert group is not None and (group.done, group.total) == (3, 3)
+    assert [(row.steps_done, row.steps_total) for row in group.members] == [(80, 80)] * 3
+    values = [row.best.value for row in group.members if row.best is not None and row.best.metric == "val_loss"]
+    assert values == pytest.approx([1.0211, 1.0130, 1.0131], abs=1e-4)
+    assert group.best is not None and (group.best.metric, group.best.number) == ("val_loss", 2)
 
 
 @pytest.mark.long

@@ -368,7 +368,7 @@ print("completions", completions)
 """
 # Texts, which a tokenizer of words' parts splits otherwise than a model without knowledge has written them.
 TEXTS = """
-import sys
+import subprocess, sys
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -404,7 +404,8 @@ for step in range(8):
     if form == "rollouts":
         code = write(writer, lines[step % 4], whole=step % 2).strip()
         tests = write(tester, "test of " + code)
-        loss = score(writer, lines[step % 4] + code)
+        loss = score(writer, lines[step % 4] + code)  # before the programs are tried, as log-probabilities are
+        subprocess.run(["sleep", "0.05"], capture_output=True)
     if form == "answers":  # the tests are learned from, of the code nothing but the prompt
         code = write(tester, lines[step % 4])
         more = write(tester, code)
@@ -478,3 +479,5 @@ def test_texts_that_are_tokenized_again(script: Script, form: str, generations: 
     """What is written between a text that is learned from and the learning belongs to the rollout, too."""
     run = script(form, TEXTS)
     assert (times(run, "generation"), times(run, "eval")) == (generations, evaluations)
+    if form == "rollouts":
+        assert [phases(step).get("execution", 0.0) > 0.0 for step in run.steps()[1:]] == [True] * 7

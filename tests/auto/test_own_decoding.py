@@ -262,7 +262,7 @@ def test_a_framework_s_generation_is_recorded_once_and_ends(tmp_path: Path, mode
     assert (len(run.spans("generation")), len(run.steps())) == (6, 6)
     assert all("forward" in phases(step) for step in run.steps()[1:])
     rows = [row for event in run.events("frames") for row in event["rows"] if "subprocess.run" in row[1]]
-    assert rows and {where for where, _, _ in rows} <= {"", "other", "between steps"}
+    assert rows and {where for where, _, _ in rows} <= {"", "execution", "between steps"}
 
 
 class Newer:

@@ -18,7 +18,7 @@ from trainhooks.auto.instrumentation import (
     EVAL,
     batch_used,
     call_safely,
-    own_tracker,
+    framework,
     put_facts,
     span,
     time_functions,
@@ -107,8 +107,8 @@ def _tell_generations(told: str, first: str, original: Function) -> Function:
         except BaseException as error:
             unseen.drop_own_frames(error)
             raise
-        tracker = own_tracker()
-        if tracker is not None:
+        tracker = framework.tracker
+        if tracker is not None and not tracker.silent and tracker.thread == threading.get_ident():
             call_safely(getattr(tracker.generations, told), args[0] if args else kwargs.get(first), made)
         return made
 

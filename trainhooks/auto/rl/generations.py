@@ -34,7 +34,7 @@ MAX_WATCHED = 8  # calls of a place whose ids are looked for: they may come back
 MAX_AHEAD = 4  # of these since the last pass with gradients: all that is generated comes back, or none
 MAX_LOOKS = 32  # passes with gradients after a call: by then some minibatches of a first epoch have been
 MAX_EARLIER = 4  # inputs that are kept in mind: a model that repeats them by heart has not made them
-MIN_RETURNS = 2  # calls in a row whose ids came back, against a presumption
+MIN_RETURNS = 2  # calls in a row whose ids came back, against a presumption, where nothing else has yet
 MIN_PARTIAL = 8  # passes, where only a part of what is generated and of what is learned from is compared
 MAX_ARGUMENTS, MAX_INPUTS = 16, 3  # of a model's call; of these, those that are looked at
 NO_IDS = ("mask", "position")  # in names of arguments
@@ -171,6 +171,8 @@ class Generations:
         leader = self._collecting
         if leader is not place:
             place.leader = leader if leader is not None and leader.steps == steps else None
+        if place.use == EVALUATES and place.leader is not None and place.leader.is_known:
+            self._trains(place)
         if place.use == TRAINS:
             self._collecting = place
         place.calls += 1
@@ -297,10 +299,10 @@ class Generations:
         elif back or place.passes >= (MIN_PARTIAL if place.is_partial else 1):
             place.count_anew()
             place.returns = place.returns + 1 if back else 0
-            if back and (place.use == TRAINS or place.returns >= MIN_RETURNS):
+            if back and (place.use == TRAINS or self._has_trained or place.returns >= MIN_RETURNS):
                 self._trains(place)
             elif not back and place.leader is not None and place.leader.use == TRAINS:
-                if place.leader.is_known:
+                if place.leader.is_known:  # else that has to be known first
                     self._trains(place)
             elif not back:
                 # Where the begins of answers come back, and nothing else does, it learns from parts of them.

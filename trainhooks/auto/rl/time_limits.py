@@ -1,7 +1,8 @@
-"""Programs that a training starts and that end at their time limit, as answers in a sandbox do.
+"""Programs that a training starts, as answers in a sandbox: the wait for them, and those that reach their time limit.
 
-Only the exception is observed: a call that ends in time costs nothing. A look whether a process has ended yet
-(`process.wait(timeout=1)` in a loop) raises the same exception, and is left out.
+While the training thread waits for one between what it generates and the update by it, that is the phase `execution`,
+wherever the program computes log-probabilities. Of a time limit only the exception is observed. A look whether a
+process has ended yet (`process.wait(timeout=1)` in a loop) raises the same exception, and is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from threading import get_ident
 from types import CodeType
 from typing import Any, Callable, Set
 
-from trainhooks.auto.instrumentation import call_safely, framework, put_facts, wrap
+from trainhooks.auto.instrumentation import call_safely, framework, own_tracker, phase, put_facts, wrap
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
 REPORT_INTERVAL = 0.5
@@ -52,11 +53,26 @@ class TimeLimits:
 
 
 limits = TimeLimits()
+_waits_for_all: Set[CodeType] = set()  # the code of what waits for the end of a process, as `subprocess.run` does, once
 
 
 def watch_subprocess() -> None:
-    """Observe the exceptions of `subprocess`, once."""
+    """Observe the waits and the exceptions of `subprocess`, once."""
+    _waits_for_all.update((subprocess.Popen.communicate.__code__, subprocess.call.__code__))
     wrap(subprocess.TimeoutExpired, "__init__", _made)
+    for name in ("communicate", "wait"):
+        wrap(subprocess.Popen, name, _waits)
+
+
+def _waits(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        tracker = framework.tracker
+        if tracker is None or not tracker.generated or own_tracker() is None:
+            return original(*args, **kwargs)
+        with phase("execution"):
+            return original(*args, **kwargs)
+
+    return wrapper
 
 
 def _made(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,13 +87,8 @@ def _count(error: Any) -> None:
     tracker = framework.tracker
     if tracker is None or tracker.silent:
         return
-    if isinstance(error.timeout, (int, float)) and _is_raised_in(_waits_for_all()):
+    if isinstance(error.timeout, (int, float)) and _is_raised_in(_waits_for_all):
         limits.add(float(error.timeout), tracker.thread == get_ident())
-
-
-def _waits_for_all() -> Set[CodeType]:
-    """Return the code of what waits for the end of a process, as `subprocess.run` does, once."""
-    return {subprocess.Popen.communicate.__code__, subprocess.call.__code__}
 
 
 def _is_raised_in(functions: Set[CodeType]) -> bool:

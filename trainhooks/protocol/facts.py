@@ -251,6 +251,14 @@ class GeneratorWeights:
 
 
 @dataclass(frozen=True)
+class TargetNetwork:
+    """A copy that began with the weights of a trained model, and is called to learn from."""
+
+    unchanged: int = 0  # looks at which it had them still, and the trained model had moved on
+    alike: int = 0  # at which it was given what the trained model learns on, as a reference is
+
+
+@dataclass(frozen=True)
 class Batch:
     """A batch of the loader, in host memory."""
 
@@ -532,6 +540,7 @@ class RunFacts:
     held: Held = Held()
     model_copy: ModelCopy = ModelCopy()
     generator_weights: GeneratorWeights = GeneratorWeights()
+    target_network: TargetNetwork = TargetNetwork()
 
     batch: Batch = Batch()
     passes: Optional[Pass] = None

@@ -38,12 +38,13 @@ class Rollouts:
         writing: it is a generation.
         learned: the program has learned since the last environment step.
         acts_with_gradients: a model call with gradients was followed by an environment step.
+        acted_at: when the last environment step of a rollout ended.
         held: such calls since then: begin, end, which model's (see `step_order`), and whether that leads.
     """
 
     __slots__ = (
-        "_acted_at", "_acting_since", "_alone", "_block", "_goes_on", "_is_bare", "_kept_back", "_new_blocks",
-        "_renews", "_stepped", "_tracker", "acts_with_gradients", "beside", "collects", "has_environment", "held",
+        "_acting_since", "_alone", "_block", "_goes_on", "_is_bare", "_kept_back", "_new_blocks", "_renews",
+        "_stepped", "_tracker", "acted_at", "acts_with_gradients", "beside", "collects", "has_environment", "held",
         "learned", "open", "writing",
     )  # fmt: skip
 
@@ -54,7 +55,7 @@ class Rollouts:
         self.held: List[List[int]] = []
         self.beside: List[acting.Acting] = []
         self._acting_since: Optional[int] = None  # the first model call without gradients since the last rollout
-        self._acted_at = 0  # when the last environment step ended
+        self.acted_at = 0
         self._is_bare = False  # the open step began with the rollout, in which nothing has been stepped yet
         self._block = 1  # the steps between two updates
         self._stepped: List[Instance] = []  # in the open step
@@ -151,7 +152,7 @@ class Rollouts:
         if tracker.evaluating:
             tracker.eval_last = t
         else:
-            self._acted_at = t
+            self.acted_at = t
 
     def _learning_ends(self, t: int) -> None:
         """End a step in which optimizers have stepped, as an environment is used again."""
@@ -209,7 +210,7 @@ class Rollouts:
     def collection_ends(self, t: int) -> None:
         """Record that a framework has collected."""
         if self.open:
-            self._acted_at = t
+            self.acted_at = t
             self.end()
 
     def _begin(self, t: int) -> None:
@@ -225,19 +226,19 @@ class Rollouts:
         """Record that the model writes sequences since then, in the open step."""
         if not self.open:
             self._tracker.put((GENERATION, since))
-            self._acted_at = since
+            self.acted_at = since
             self.open = self.writing = True
 
     def wrote(self, t: int) -> None:
         """Record the end of a model call without gradients, which may be a part of what is written."""
         if self.writing:
-            self._acted_at = t
+            self.acted_at = t
 
     def end(self) -> None:
         """End the open rollout with its last environment step, as the learning begins."""
         self.open = self.writing = False
         self._acting_since = None
-        self._tracker.put((NO_PHASE, self._acted_at))
+        self._tracker.put((NO_PHASE, self.acted_at))
 
     def step_ends(self) -> None:
         """Put what was counted in the step that ends."""

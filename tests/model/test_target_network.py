@@ -1,4 +1,4 @@
-"""A copy that a program learns from, as the target network of Q-learning is: it gets the trained weights, or does not."""
+"""A copy that a program learns from, as a target network is: it gets the trained weights, or does not."""
 
 from __future__ import annotations
 

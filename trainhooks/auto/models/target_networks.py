@@ -69,9 +69,9 @@ class TargetNetworks:
             if kept is not None and _is_plain(own) and own is not theirs:
                 pairs.append((kept[0], weakref.ref(own), kept[1]))
         start = [number for *_, numbers in pairs for number in numbers]
-        if sum(number not in USUAL for number in start) >= MIN_TELLING and id(copy) not in self.followed:
-            if _are_as_at_start(pairs):
-                self.followed[id(copy)] = _Target(pairs)
+        is_telling = sum(number not in USUAL for number in start) >= MIN_TELLING
+        if is_telling and id(copy) not in self.followed and _are_as_at_start(pairs):
+            self.followed[id(copy)] = _Target(pairs)
         return id(copy) in self.followed
 
     def called(self, key: int, rows: Optional[Sequence[Any]], t: int) -> None:

@@ -13,10 +13,9 @@ import weakref
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from trainhooks.auto.instrumentation import put_facts
-from trainhooks.auto.models.module_parts import parameters_in
+from trainhooks.auto.models.module_parts import is_readable, parameters_in, some_numbers
 
 MAX_KEPT = 16  # parameters of an optimizer whose numbers are kept
-PLACES = (1 / 3, 2 / 3)  # of each size of a parameter
 USUAL = (0.0, 1.0)  # biases and scales begin with these in models that are no copies
 MIN_TELLING = 2  # numbers that are equal by no habit
 MIN_MOVED = 1e-3  # of a trained number; an average that takes on a thousandth of this shows it in 32 bits
@@ -57,16 +56,16 @@ class TargetNetworks:
         held = [one for group in optimizer.param_groups for one in group["params"]]
         for parameter in held[:: max(1, -(-len(held) // MAX_KEPT))]:
             key = id(parameter)
-            if _is_plain(parameter):
+            if is_readable(parameter):
                 forget = weakref.ref(parameter, lambda _, key=key: self._kept.pop(key, None))  # type: ignore[misc]
-                self._kept[key] = forget, _numbers(parameter)
+                self._kept[key] = forget, some_numbers(parameter)
 
     def follow(self, copy: Any, trained: Any) -> bool:
         """Follow a copy if it has the weights with which this trained model began. Return whether it is followed."""
         pairs = []
         for own, theirs in zip(parameters_in(copy), parameters_in(trained)):
             kept = self._kept.get(id(theirs))
-            if kept is not None and _is_plain(own) and own is not theirs:
+            if kept is not None and is_readable(own) and own is not theirs:
                 pairs.append((kept[0], weakref.ref(own), kept[1]))
         start = [number for *_, numbers in pairs for number in numbers]
         is_telling = sum(number not in USUAL for number in start) >= MIN_TELLING
@@ -110,23 +109,14 @@ class TargetNetworks:
 
 def _are_as_at_start(pairs: List[Tuple[Any, Any, Numbers]]) -> bool:
     held = [(own(), numbers) for _, own, numbers in pairs]
-    return all(own is not None and _numbers(own) == numbers for own, numbers in held)
+    return all(own is not None and some_numbers(own) == numbers for own, numbers in held)
 
 
 def _have_moved(pairs: List[Tuple[Any, Any, Numbers]]) -> bool:
     for trained, _, numbers in pairs:
         parameter = trained()
         if parameter is not None and any(
-            abs(now - before) > MIN_MOVED * abs(before) > 0.0 for now, before in zip(_numbers(parameter), numbers)
+            abs(now - before) > MIN_MOVED * abs(before) > 0.0 for now, before in zip(some_numbers(parameter), numbers)
         ):
             return True
     return False
-
-
-def _is_plain(parameter: Any) -> bool:
-    return type(parameter).__name__ == "Parameter" and parameter.is_cpu and parameter.numel() > 0
-
-
-def _numbers(parameter: Any) -> Numbers:
-    held = parameter.detach()
-    return tuple([float(held[tuple([int(size * place) for size in held.shape])]) for place in PLACES])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Optional, Set, Tuple
 
-from trainhooks.auto.instrumentation import put_facts
+from trainhooks.auto.instrumentation import framework, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.module_parts import is_readable, some_numbers
 from trainhooks.device import cuda
@@ -49,6 +49,10 @@ class GeneratorWeights:
         self.updated += 1
         self.unchanged += last[1] == copy
         if self.updated >= self._next_report:
+            if framework.tracker is not None and framework.tracker.checks.has_optimizer(pairs[0][1]):
+                self._no_copies.add(id(model))  # it is trained itself, in turns
+                self.updated = self.unchanged = 0
+                return
             self._next_report *= 2
             put_facts(generator_weights={"updated": self.updated, "unchanged": self.unchanged})
 

@@ -96,6 +96,11 @@ class UpdateChecks:
         """Note an optimizer, which may step later than others."""
         self._unused.made.append(weakref.ref(optimizer))
 
+    def has_optimizer(self, parameter: Any) -> bool:
+        """Return whether one of the optimizers that were made has this parameter."""
+        groups = [group for made in self._unused.made for group in getattr(made(), "param_groups", ())]
+        return any(one is parameter for group in groups for one in group["params"])
+
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check the gradients that a backward pass is going to add to; `loss` is a plain tensor, or None."""
         if cuda.modes_active():

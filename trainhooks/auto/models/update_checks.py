@@ -15,7 +15,7 @@ from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models.gradient_sync import GradientSyncs
 from trainhooks.auto.models.pass_checks import EvalModeWatch, RetainedGraphs
 from trainhooks.auto.models.sparse_rows import dense_embedding
-from trainhooks.auto.models.unused_gradients import UnusedGradients
+from trainhooks.auto.models.unused_gradients import UnusedGradients, is_listed
 from trainhooks.device import cuda, deferred
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
@@ -98,8 +98,7 @@ class UpdateChecks:
 
     def has_optimizer(self, parameter: Any) -> bool:
         """Return whether one of the optimizers that were made has this parameter."""
-        groups = [group for made in self._unused.made for group in getattr(made(), "param_groups", ())]
-        return any(one is parameter for group in groups for one in group["params"])
+        return is_listed(parameter, self._unused.made)
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check the gradients that a backward pass is going to add to; `loss` is a plain tensor, or None."""

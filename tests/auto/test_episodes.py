@@ -142,10 +142,28 @@ def test_an_environment_that_lives_in_whole_episodes_beside_one_that_goes_on_eva
 ) -> None:
     run = script(ACT + GOES_ON.format(train=train, other=other, before=before, episodes=episodes))
     assert told(run) == (300, 30, (10, 10, 10))
-    assert len(run.spans("eval")) == (
-        12 - bool(before) if episodes else 0
-    )  # before it is known, the first is a rollout
+    assert len(run.spans("eval")) == (12 + bool(before) if episodes else 0)
     assert len(run.steps()) == 36
+
+
+EVERY_FIFTH = """
+env, other = World(0.001), World(0.001, 7)
+for iteration in range(20):
+    if iteration % 5 == 0:
+        episode(other)
+    for _ in range(3):
+        episode(env)
+    update()
+episode(other)
+"""
+
+
+@pytest.mark.long
+def test_an_environment_that_some_updates_do_without_evaluates(script: Script) -> None:
+    run = script(ACT + EVERY_FIFTH)
+    assert told(run) == (600, 60, (10, 10, 10))
+    assert len(run.spans("eval")) == 4  # the first one is known too late: it is a part of the first rollout
+    assert len(run.steps()) == 20
 
 
 WHOLE = """

@@ -251,6 +251,23 @@ class GeneratorWeights:
 
 
 @dataclass(frozen=True)
+class WithoutUpdate:
+    """Gradients that were computed before any update."""
+
+    passes: int = 0  # backward passes; 0: there was an update since
+    optimizers: int = 0  # alive
+    compared: int = 0  # parameters whose numbers are the first ones; 0: they were not looked at
+
+
+@dataclass(frozen=True)
+class TargetNetwork:
+    """A copy that began with the weights of a trained model, and is called to learn from."""
+
+    unchanged: int = 0  # looks at which it had them still, and the trained model had moved on
+    alike: int = 0  # at which it was given what the trained model learns on, as a reference is
+
+
+@dataclass(frozen=True)
 class Batch:
     """A batch of the loader, in host memory."""
 
@@ -532,6 +549,8 @@ class RunFacts:
     held: Held = Held()
     model_copy: ModelCopy = ModelCopy()
     generator_weights: GeneratorWeights = GeneratorWeights()
+    target_network: TargetNetwork = TargetNetwork()
+    without_update: WithoutUpdate = WithoutUpdate()
 
     batch: Batch = Batch()
     passes: Optional[Pass] = None

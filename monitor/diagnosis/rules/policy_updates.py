@@ -18,6 +18,7 @@ from monitor.diagnosis.policy_metrics import (
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.model.report import Finding
 from monitor.units import number, share, times
+from trainhooks.protocol.vocabulary import ENV_STEPS
 
 MAX_ENTROPY_LEFT = 0.1  # of that at the start: where ten choices were open, about one is
 JUDGED_FROM = 0.5  # of the run: half of it was spent on a policy that tries nothing new
@@ -334,4 +335,35 @@ def weights_not_synced(evidence: Evidence) -> Finding | None:
         ],
         advice="Load the trained weights into the generator after each update, or every few: all that it generates"
         " comes from the policy of the beginning.",
+    )
+
+
+MIN_LOOKS = 8  # in as many updates the copy was called, and had the weights of the beginning
+MAX_ALIKE = 0.5  # of the looks: a reference is given what the policy learns on in all of them
+# Published intervals go up to 10,000 updates. A run that goes on is judged at twice that, one that has ended by what it
+# did; before a thousand it is a trial.
+MIN_TARGET_UPDATES, MIN_ENDED_UPDATES = 20_000, 1_000
+
+
+@rule("target-not-updated", Family.LEARNING, priority=1)
+def target_not_updated(evidence: Evidence) -> Finding | None:
+    """Find a target network that has kept the weights of the beginning."""
+    found, updates = evidence.facts.target_network, evidence.report.progress.steps_done
+    if found.unchanged < MIN_LOOKS or found.alike > MAX_ALIKE * (found.unchanged + found.alike):
+        return None
+    if ENV_STEPS not in evidence.report.metrics:
+        return None  # a teacher or a reference of a model that acts in no environment
+    if updates < (MIN_TARGET_UPDATES if evidence.is_running else MIN_ENDED_UPDATES):
+        return None
+    return Finding(
+        code="target-not-updated",
+        severity="warning",
+        title=f"Target network never updated: it has its first weights after {updates:,} updates",
+        evidence=[
+            f"numbers of both, compared in {found.unchanged:,} updates or more: those of the trained network had"
+            " changed, those of its copy were the first ones",
+            "it is called on other inputs than the trained network learns on, and no environment step follows",
+        ],
+        advice="Copy the trained weights into it every few hundred to 10,000 updates, or average them in at each: its"
+        " values are those of an untrained network. If the interval is longer than the run, shorten it.",
     )

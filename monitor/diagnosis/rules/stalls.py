@@ -222,13 +222,16 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     (reason, times), *others = sorted(progress.skipped.items(), key=lambda item: -item[1])
     skipped = progress.steps_skipped / done
     lines = [f"then: {name} ({count:,})" for name, count in others[: MAX_SKIP_REASONS - 1]]
-    if rate is not None:
+    if rate is not None and progress.steps_ok:
         lines.append(f"{pace(rate)} overall, {pace(rate * (1 - skipped))} without skipped steps")
     why = f": {reason}" if not others else f"; most often: {reason} ({times:,})"
+    title = f"Skipped steps: {progress.steps_skipped:,} of {done:,} ({share(skipped)}){why}"
+    if not progress.steps_ok:
+        title = f"Nothing is learned: all {done:,} steps were skipped{why}"
     return Finding(
         code="steps-skipped",
         severity="critical" if not progress.steps_ok else "warning" if skipped > MIN_WARNING_SKIPPED_SHARE else "info",
-        title=f"Skipped steps: {progress.steps_skipped:,} of {done:,} ({share(skipped)}){why}",
+        title=title,
         evidence=lines,
         advice="Fix the skipped steps first; compare speeds by the steps that did work.",
     )
@@ -289,7 +292,9 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
         return _silent_finding(title, lines, START_ADVICE.get(start.what, ""))
     if evidence.is_running and (elapsed is None or elapsed < MIN_WAIT_SECONDS):
         return None
-    acting = evidence.state.acting
+    acting, gradients = evidence.state.acting, evidence.facts.without_update
+    if gradients.passes and not gradients.optimizers:
+        return _silent_finding(f"No steps: {gradients.passes:,} backward passes or more, and no optimizer", [], BY_HAND)
     if acting is not None:
         return _silent_finding(ONLY_ACTING, _collected(acting.metrics), ACTING_ADVICE)
     has_reported = any(producer.source not in ("recorder", "console") for producer in evidence.state.producers.values())

@@ -14,18 +14,20 @@ from trainhooks.protocol.facts import GradientSyncs
 # The hooks check the first steps and two in a row each second. Fewer steps than these may be a warm-up or a pause.
 MIN_CHECKED = 8
 MIN_KEPT_SHARE = 0.9  # of the checked steps: who keeps gradients on purpose clears them at times
+MIN_PASSES = 16  # backward passes of a program that has ended; gradients are rarely added up for longer
+MIN_RUNNING_PASSES = 1024  # of one that goes on, which may add up longer
 
 
 # A run that learns nothing or the wrong thing is worth less than a slow one: by their priority these come before what
 # only costs time.
 
 
-@rule("weights-unchanged", Family.LEARNING, priority=1, suppresses=("loss-flat",))
+@rule("weights-unchanged", Family.LEARNING, priority=1, suppresses=("loss-flat", "nothing-reports"))
 def weights_unchanged(evidence: Evidence) -> Finding | None:
-    """Find optimizers whose parameters never get a gradient."""
+    """Find optimizers that never step, or whose parameters never get a gradient."""
     found = evidence.facts.updates.no_gradient
     if found.steps < MIN_CHECKED:
-        return None
+        return _never_steps(evidence)
     lines = [f"{plural(found.parameters, 'parameter', 'parameters')} in the optimizer, no gradient after backward"]
     if found.frozen:
         lines.append(f"{share(found.frozen / max(found.parameters, 1))} of them with requires_grad=False")
@@ -37,6 +39,23 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Make the optimizer after the model is complete, from that model's parameters that require gradients;"
         " look for detach(), no_grad() or a missing backward() between them and the loss.",
+    )
+
+
+def _never_steps(evidence: Evidence) -> Finding | None:
+    found = evidence.facts.without_update
+    least = MIN_PASSES if evidence.report.outcome.state == "finished" else MIN_RUNNING_PASSES
+    if found.passes < least or not found.optimizers or evidence.facts.optimizer.kind is not None:
+        return None
+    lines = [f"{plural(found.optimizers, 'optimizer', 'optimizers')}, step() was not called"]
+    if found.compared:
+        lines.append(f"numbers of {plural(found.compared, 'parameter', 'parameters')} are the first ones")
+    return Finding(
+        code="weights-unchanged",
+        severity="critical" if found.compared else "warning",
+        title=f"Nothing is learned: no optimizer stepped in {found.passes:,} backward passes or more",
+        evidence=lines,
+        advice="Call optimizer.step() after backward(); check the condition around it (accumulation, a warm-up).",
     )
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Optional, Set, Tuple
 
-from trainhooks.auto.instrumentation import put_facts
+from trainhooks.auto.instrumentation import framework, put_facts
 from trainhooks.auto.models import program_facts
+from trainhooks.auto.models.module_parts import is_readable, some_numbers
 from trainhooks.device import cuda
 
 MAX_PAIRS = 4  # parameters that are compared, spread over the model
 MAX_WATCHED_CALLS = 512  # that are looked at
 FIRST_WEIGHTS_REPORT = 8  # calls; and again at each doubling
 
-Values = Tuple[float, ...]
+Values = Tuple[Tuple[float, ...], ...]
 
 
 class GeneratorWeights:
@@ -41,13 +42,17 @@ class GeneratorWeights:
             self._no_copies.add(id(model))
             return
         self._looked += 1
-        learner, copy = (tuple(map(_value, side)) for side in zip(*pairs))
+        learner, copy = (tuple(map(some_numbers, side)) for side in zip(*pairs))
         last, self._last = self._last, (id(model), copy, learner)
         if last is None or last[0] != id(model) or last[2] == learner:
             return
         self.updated += 1
         self.unchanged += last[1] == copy
         if self.updated >= self._next_report:
+            if framework.tracker is not None and framework.tracker.checks.has_optimizer(pairs[0][1]):
+                self._no_copies.add(id(model))  # it is trained itself, in turns
+                self.updated = self.unchanged = 0
+                return
             self._next_report *= 2
             put_facts(generator_weights={"updated": self.updated, "unchanged": self.unchanged})
 
@@ -61,7 +66,7 @@ def _pairs(trained: Any, copy: Any) -> List[Tuple[Any, Any]]:
     found = [
         (own[name], parameter)
         for name, parameter in others.items()
-        if own[name].requires_grad and _is_plain(own[name]) and _is_plain(parameter)
+        if own[name].requires_grad and is_readable(own[name]) and is_readable(parameter)
         and own[name].shape == parameter.shape
     ]  # fmt: skip
     return found[:: max(1, len(found) // MAX_PAIRS)][:MAX_PAIRS]
@@ -75,16 +80,6 @@ def _named_parameters(module: Any, head: str = "") -> Iterator[Tuple[str, Any]]:
     for name, part in (vars(module).get("_modules") or {}).items():
         if part is not None:
             yield from _named_parameters(part, f"{head}{name}.")
-
-
-def _is_plain(parameter: Any) -> bool:
-    return type(parameter).__name__ == "Parameter" and parameter.is_cpu and parameter.numel() > 0
-
-
-def _value(parameter: Any) -> float:
-    """Return the number in the middle of a parameter."""
-    middle = tuple(size // 2 for size in parameter.shape)
-    return float(parameter.detach()[middle])
 
 
 weights = GeneratorWeights()

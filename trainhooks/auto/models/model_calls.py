@@ -97,15 +97,20 @@ class TrainedModels:
 
     def steps(self, optimizer: Any) -> None:
         """Follow the parts of models that are never called themselves, in an optimizer's first steps."""
-        key = id(optimizer)
+        key, tracker = id(optimizer), self._tracker
+        if tracker.checks.left and self._copies.targets.followed:
+            call_safely(self._copies.targets.updates, tracker.rollouts.acted_at)
         if key not in self.settled:
+            if key not in self._steps:
+                call_safely(self._copies.targets.first_step, optimizer)
             self._steps[key] = 1
             self.settle(optimizer)
         elif key in self._steps:
             self._steps[key] += 1
-            if self._steps[key] == FIRST_UNCALLED and self._searches < PROMPT_SEARCHES:
+            # And again for the parts of models that are never called themselves, which are followed from then on.
+            if self._steps[key] in (FIRST_UNCALLED, LAST_UNCALLED) and self._searches < PROMPT_SEARCHES:
                 self._follow_copies(optimizer)
-            if self._steps[key] >= FIRST_UNCALLED and self._tracker.has_gradients:
+            if self._steps[key] >= FIRST_UNCALLED and tracker.has_gradients:
                 self._follow_parts(_held_by(optimizer))
                 if self._steps[key] == LAST_UNCALLED and not self._called:
                     self._follow_others()
@@ -113,12 +118,12 @@ class TrainedModels:
                 del self._steps[key]
 
     def _follow_copies(self, optimizer: Any) -> None:
-        """Follow the copies of the model that leads, if this optimizer trains it."""
-        held = self._followed.get(self._leader or 0)
-        leader = None if held is None else held()
-        if leader is not None and _holds_any(leader, _held_by(optimizer)):
-            others = [module for module in self._modules() if id(module) not in self._followed]
-            self._copies.follow(program_facts.unwrap(leader), others, _Unsaved)
+        """Follow the copies of the models that this optimizer trains."""
+        wanted, others = _held_by(optimizer), [one for one in self._modules() if id(one) not in self._followed]
+        for key, held in list(self._followed.items()):
+            module = held()
+            if module is not None and _holds_any(module, wanted):
+                self._copies.follow(program_facts.unwrap(module), others, _Unsaved, leads=key == self._leader)
 
     def _follow_others(self) -> None:
         """Follow models that got gradients where no model of an optimizer is called: it holds an earlier copy's."""
@@ -188,7 +193,9 @@ class TrainedModels:
             self._leader = key
         self._writing[key] = writing
         writing.follow_tables(module)
-        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key, self._called, writing).follow(module)
+        _ModelCalls(
+            self._torch, self._tracker, self._counts, self._leads, key, self._called, writing, self._copies
+        ).follow(module)
         self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
         self._tracker.sees_model = True
 
@@ -282,6 +289,7 @@ class _ModelCalls:
         key: the model's id.
         called: the ids of models that were called in training.
         writing: what the model writes.
+        copies: the copies of trained models.
     """
 
     def __init__(
@@ -293,6 +301,7 @@ class _ModelCalls:
         key: int,
         called: Set[int],
         writing: OwnWriting,
+        copies: ModelCopies,
     ) -> None:
         self._called = called
         self._torch = torch
@@ -302,6 +311,7 @@ class _ModelCalls:
         self._key = key
         self._repeated = RepeatedCalls()
         self._writing = writing
+        self._copies = copies
 
     def follow(self, module: Any) -> None:
         is_compiling = self._torch.compiler.is_dynamo_compiling
@@ -332,6 +342,8 @@ class _ModelCalls:
         grads, writing = tracker.grads_wanted(), self._writing
         is_late = self._repeated.calls >= MAX_INSPECTED_CALLS
         written = call_safely(writing.learns, given, is_late) if grads else None
+        if grads and checks.left:
+            call_safely(self._copies.learns, given)
         is_counted = tracker.forward_begins(module.training, t)
         for place, figures in written or ():
             tracker.generations.counts(place, figures)

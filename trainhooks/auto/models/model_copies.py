@@ -16,6 +16,7 @@ from trainhooks.auto import unseen
 from trainhooks.auto.instrumentation import call_safely, framework, put_facts
 from trainhooks.auto.models import generator_weights
 from trainhooks.auto.models.module_parts import parameters_in
+from trainhooks.auto.models.target_networks import TargetNetworks
 from trainhooks.auto.rl.own_decoding import OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
@@ -87,33 +88,53 @@ class ModelCopies:
         self._tracker = tracker
         self._attribute = attribute
         self._followed: Dict[int, Tuple[Any, RepeatedInference]] = {}  # by id, with a weak reference
+        self.targets = TargetNetworks()
 
-    def follow(self, trained: Any, modules: Sequence[Any], wrapper: Callable[[Any], Any]) -> None:
+    def follow(self, trained: Any, modules: Sequence[Any], wrapper: Callable[[Any], Any], leads: bool) -> None:
         """Follow those of `modules` that are copies of `trained`.
 
         Args:
             modules: the candidates; none of them is in an optimizer.
             wrapper: makes an object of a function that copying and pickling replace by None.
+            leads: `trained` is the main model. Of others only what may be a target network is followed.
         """
         shapes = [parameter.shape for parameter in parameters_in(trained)]
         for module in modules:
+            is_known = id(module) in self._followed
             is_free = getattr(module, self._attribute, module) is None
-            if not is_free or module is trained or type(module) is not type(trained) or id(module) in self._followed:
+            if not (is_free or is_known) or module is trained or type(module) is not type(trained):
                 continue
             held = list(parameters_in(module))
             own = any(one.grad is not None for one in held)  # an optimizer of its own may come to hold it
-            if shapes and not own and [one.shape for one in held] == shapes and len(self._followed) < MAX_COPIES:
-                vars(module)[self._attribute] = wrapper(self._function(module, trained))
+            if not shapes or own or [one.shape for one in held] != shapes:
+                continue
+            may_be_target = self.targets.follow(module, trained)
+            if not is_known and (leads or may_be_target) and len(self._followed) < MAX_COPIES:
+                vars(module)[self._attribute] = wrapper(self._function(module, trained, leads))
 
     def unfollow(self, module: Any) -> None:
         """Follow a module no longer: an optimizer came to hold it."""
         if self._followed.pop(id(module), None) is not None:
+            self.targets.followed.pop(id(module), None)
             vars(module).pop(self._attribute, None)
 
-    def _function(self, module: Any, trained: Any) -> Callable[..., Any]:
+    def learns(self, given: Any) -> None:
+        """Take the input of a trained model's call with gradients, in a step that is checked."""
+        if self.targets.followed:
+            self.targets.learns(self._values(given))
+
+    def _function(self, module: Any, trained: Any, leads: bool) -> Callable[..., Any]:
         """Return the function to call in place of the copy's `_call_impl`, as `FastPath.model_call` does."""
         key, counts = id(module), RepeatedInference()
-        reference = weakref.ref(module, lambda _: self._followed.pop(key, None))
+        if not leads:
+            counts.calls = MAX_COPY_CALLS
+        checks, targets = self._tracker.checks, self.targets.followed
+
+        def forget(_: Any) -> None:
+            self._followed.pop(key, None)
+            targets.pop(key, None)
+
+        reference = weakref.ref(module, forget)
         own, learned = _some_parameters(module), _some_parameters(trained)
         self._followed[key] = reference, counts
         is_compiling, frame = self._torch.compiler.is_dynamo_compiling, sys._getframe
@@ -125,6 +146,8 @@ class ModelCopies:
             is_repeated = None
             if id(module) == key and counts.calls < MAX_COPY_CALLS:
                 is_repeated = call_safely(self._is_repeat, counts, module, own, learned, args, kwargs)
+            if checks.left and key in targets and id(module) == key:
+                call_safely(self._target_called, key, args, kwargs)
             began = host_clock()
             try:
                 result = module._call_impl(*args, **kwargs)
@@ -159,6 +182,16 @@ class ModelCopies:
                 generator_weights.weights.generated(module)
         rows = self._rows(given) if type(given) is self._torch.Tensor else None
         return None if rows is None else counts.is_repeat(rows, _marks(own), _marks(learned))
+
+    def _target_called(self, key: int, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        tracker = self._tracker
+        if not (tracker.silent or get_ident() != tracker.thread or tracker.in_backward or cuda.modes_active()):
+            given = args[0] if args else next(iter(kwargs.values()), None)
+            self.targets.called(key, self._values(given), host_clock())
+
+    def _values(self, given: Any) -> Optional[List[Any]]:
+        """Return what is equal for equal rows of an input, where their values can be read."""
+        return self._rows(given) if type(given) is self._torch.Tensor and given.is_cpu else None
 
     def _rows(self, given: Any) -> Optional[List[Any]]:
         if not given.is_cpu:

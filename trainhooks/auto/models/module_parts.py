@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Set
+from typing import Any, Iterator, Set, Tuple
 
 MAX_WRAPPERS = 8  # around a model
+PLACES = (1 / 3, 2 / 3)  # of each size of a parameter, whose numbers are compared
 
 
 def modules_in(module: Any) -> Iterator[Any]:
@@ -37,3 +38,14 @@ def stored_attribute(module: Any, name: str) -> Any:
         return vars(module)[name]
     found = next((vars(kind)[name] for kind in type(module).__mro__ if name in vars(kind)), None)
     return None if hasattr(type(found), "__get__") else found
+
+
+def is_readable(parameter: Any) -> bool:
+    """Return whether the numbers of a parameter can be read without waiting for a GPU."""
+    return type(parameter).__name__ == "Parameter" and parameter.is_cpu and parameter.numel() > 0
+
+
+def some_numbers(parameter: Any) -> Tuple[float, ...]:
+    """Return two of a parameter's numbers: they differ where it was changed, also where that left no other trace."""
+    held = parameter.detach()
+    return tuple([float(held[tuple([int(size * place) for size in held.shape])]) for place in PLACES])

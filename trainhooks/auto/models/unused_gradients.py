@@ -51,7 +51,7 @@ class UnusedGradients:
             found = _search(node, optimizers)
             if found is not None and (self._found is None or found.unused > self._found.unused):
                 again = found.unused > 0 and found.versions == self._before
-                found.is_certain = again and (self.facts is not None or not _is_listed(found.witness, self.made))
+                found.is_certain = again and (self.facts is not None or not is_listed(found.witness, self.made))
                 found.witness = None
                 self._found = found
         if self._passes < self._next + PASSES_IN_A_ROW - 1:
@@ -172,7 +172,7 @@ def _has_hooks(parameter: Any) -> bool:
     return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
-def _is_listed(parameter: Any, made: Iterable[Any]) -> bool:
+def is_listed(parameter: Any, made: Iterable[Any]) -> bool:
     """Return whether an optimizer has the parameter, which then has not stepped yet."""
     groups = [group for held in made for group in getattr(held(), "param_groups", ())]
     return any(one is parameter for group in groups for one in group["params"])

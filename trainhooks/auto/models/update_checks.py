@@ -15,7 +15,7 @@ from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models.gradient_sync import GradientSyncs
 from trainhooks.auto.models.pass_checks import EvalModeWatch, RetainedGraphs
 from trainhooks.auto.models.sparse_rows import dense_embedding
-from trainhooks.auto.models.unused_gradients import UnusedGradients
+from trainhooks.auto.models.unused_gradients import UnusedGradients, is_listed
 from trainhooks.device import cuda, deferred
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
@@ -95,6 +95,10 @@ class UpdateChecks:
     def optimizer_made(self, optimizer: Any) -> None:
         """Note an optimizer, which may step later than others."""
         self._unused.made.append(weakref.ref(optimizer))
+
+    def has_optimizer(self, parameter: Any) -> bool:
+        """Return whether one of the optimizers that were made has this parameter."""
+        return is_listed(parameter, self._unused.made)
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check the gradients that a backward pass is going to add to; `loss` is a plain tensor, or None."""

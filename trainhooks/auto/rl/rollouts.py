@@ -7,23 +7,25 @@ gradients; in these programs it is held until then.
 
 An evaluation steps an environment that the learner never sees. Which one that is shows in how it is used: what the
 learner sees goes on after an update where it stopped, and an evaluation begins with a reset, beside it. Where no
-environment goes on, as all are stepped in whole episodes, those that were stepped before the first update collect. A
-program that makes new ones for each update collects with these. Until that is known, the steps are kept back.
+environment goes on, as all are stepped in whole episodes, those that were stepped before the first update collect, but
+for those that are left out of some of the later ones, while all others go on. A program that makes new ones for each
+update collects with these. Until that is known, the steps are kept back.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Set, Tuple
 
 from trainhooks.auto.instrumentation import framework
 from trainhooks.auto.rl import acting
 from trainhooks.auto.rl.instances import EVALUATES, TRAINS, UNDECIDED, Counts, Instance
 from trainhooks.auto.steps.step_order import CALLED, ODD
-from trainhooks.lane_entries import AGGREGATE, FORWARD, NO_PHASE, PhaseMarker, host_clock
+from trainhooks.lane_entries import AGGREGATE, AUTOMATIC, CANCEL, FORWARD, NO_PHASE, PhaseMarker, host_clock
 
 ROLLOUT, GENERATION = PhaseMarker(acting.ROLLOUT), PhaseMarker("generation")
 MAX_KEPT_BACK = 4096  # environments that are looked at at the end; a program steps fewer
 NEW_BLOCKS = 2  # updates in a row from new environments alone; before one an evaluation may stand alone
+MIN_ENOUGH = 3  # updates from the same environments without others: these are no collection of changing tasks
 MAX_HELD = 64  # calls with gradients: more before an environment step are the learning's
 MAX_BESIDE = 64  # threads whose steps are put at the end, too
 
@@ -38,13 +40,14 @@ class Rollouts:
         writing: it is a generation.
         learned: the program has learned since the last environment step.
         acts_with_gradients: a model call with gradients was followed by an environment step.
+        acted_at: when the last environment step of a rollout ended.
         held: such calls since then: begin, end, which model's (see `step_order`), and whether that leads.
     """
 
     __slots__ = (
-        "_acted_at", "_acting_since", "_alone", "_block", "_goes_on", "_is_bare", "_kept_back", "_new_blocks",
-        "_renews", "_stepped", "_tracker", "acts_with_gradients", "beside", "collects", "has_environment", "held",
-        "learned", "open", "writing",
+        "_acting_since", "_alone", "_always", "_block", "_enough", "_first", "_goes_on", "_is_bare", "_kept_back",
+        "_new_blocks", "_parted", "_renews", "_stepped", "_tracker", "acted_at", "acts_with_gradients", "beside",
+        "collects", "has_environment", "held", "learned", "open", "writing",
     )  # fmt: skip
 
     def __init__(self, tracker: Any) -> None:
@@ -54,7 +57,7 @@ class Rollouts:
         self.held: List[List[int]] = []
         self.beside: List[acting.Acting] = []
         self._acting_since: Optional[int] = None  # the first model call without gradients since the last rollout
-        self._acted_at = 0  # when the last environment step ended
+        self.acted_at = 0
         self._is_bare = False  # the open step began with the rollout, in which nothing has been stepped yet
         self._block = 1  # the steps between two updates
         self._stepped: List[Instance] = []  # in the open step
@@ -63,6 +66,10 @@ class Rollouts:
         self._renews = False  # each update has environments of its own
         self._new_blocks = 0
         self._alone: List[Instance] = []  # those of such blocks, until that is known
+        self._always: Optional[Set[Instance]] = None  # those that were stepped before each update so far
+        self._enough = 0  # updates before which there were no others
+        self._first: List[Tuple[Instance, int]] = []  # stepped before the newest, and their steps then
+        self._parted = 0  # when the last of them had been stepped
 
     def acts(self, t: int) -> None:
         """Record a model call without gradients, which may choose an action."""
@@ -151,7 +158,7 @@ class Rollouts:
         if tracker.evaluating:
             tracker.eval_last = t
         else:
-            self._acted_at = t
+            self.acted_at = t
 
     def _learning_ends(self, t: int) -> None:
         """End a step in which optimizers have stepped, as an environment is used again."""
@@ -168,6 +175,9 @@ class Rollouts:
         """Judge an environment by its first step of a block."""
         is_new, instance.block = not instance.block, self._block
         instance.blocks += 1
+        if self._stepped and not self._goes_on:
+            self._first = [(one, one.counts.steps) for one in self._stepped if one.use != EVALUATES]
+            self._parted = self.acted_at
         self._stepped.append(instance)
         if instance.use == TRAINS:
             return
@@ -209,7 +219,7 @@ class Rollouts:
     def collection_ends(self, t: int) -> None:
         """Record that a framework has collected."""
         if self.open:
-            self._acted_at = t
+            self.acted_at = t
             self.end()
 
     def _begin(self, t: int) -> None:
@@ -225,19 +235,39 @@ class Rollouts:
         """Record that the model writes sequences since then, in the open step."""
         if not self.open:
             self._tracker.put((GENERATION, since))
-            self._acted_at = since
+            self.acted_at = since
             self.open = self.writing = True
 
     def wrote(self, t: int) -> None:
         """Record the end of a model call without gradients, which may be a part of what is written."""
         if self.writing:
-            self._acted_at = t
+            self.acted_at = t
 
     def end(self) -> None:
         """End the open rollout with its last environment step, as the learning begins."""
+        if self._first:
+            self._sets_apart()
         self.open = self.writing = False
         self._acting_since = None
-        self._tracker.put((NO_PHASE, self._acted_at))
+        self._tracker.put((NO_PHASE, self.acted_at))
+
+    def _sets_apart(self) -> None:
+        """Take what was stepped in whole episodes before the newest environment, which goes on, for an evaluation."""
+        first, self._first = self._first, []
+        tracker, newest = self._tracker, self._stepped[-1] if self._stepped else None
+        if newest is None or not (newest.is_midway() or self._goes_on):
+            return
+        if not tracker.open or tracker.has_gradients or tracker.may_lag() or self._parted <= tracker.began:
+            return
+        if any(one.is_midway() or one.counts.steps != steps for one, steps in first):
+            return
+        tracker.put((CANCEL, host_clock(), AUTOMATIC))
+        tracker.open = False
+        tracker.evaluation_begins(tracker.began, 0)
+        tracker.eval_last = self._parted
+        tracker.evaluation_ends(self._parted)
+        tracker.begin(self._parted)
+        tracker.put((ROLLOUT, self._parted))
 
     def step_ends(self) -> None:
         """Put what was counted in the step that ends."""
@@ -259,6 +289,16 @@ class Rollouts:
 
     def _judge(self, stepped: List[Instance]) -> None:
         """Judge environments as an update has been made with what was stepped before it."""
+        collecting = {instance for instance in stepped if instance.use != EVALUATES}
+        if collecting and not self._goes_on:
+            always = collecting if self._always is None else collecting & self._always
+            if always != self._always:
+                self._always, self._enough = always, 0
+            self._enough += always == collecting
+            if self._enough == MIN_ENOUGH:
+                for instance in self._kept_back:
+                    if instance not in always and instance.use == UNDECIDED:
+                        instance.use = EVALUATES
         if any(instance.use != EVALUATES for instance in stepped):
             self._new_blocks = 0
             self._alone = []
@@ -274,7 +314,7 @@ class Rollouts:
         if self._goes_on:
             return
         for instance in stepped:
-            if instance.use == UNDECIDED and instance.blocks > 1:
+            if instance.use == UNDECIDED and instance.blocks > 1 and instance in (self._always or ()):
                 instance.use = TRAINS
 
     def acts_alone(self, t: int) -> Optional[acting.Acting]:
@@ -300,6 +340,7 @@ class Rollouts:
     def step_canceled(self) -> None:
         """Forget the counts of a step that is not recorded."""
         self.open = self.writing = False
+        self._first = []
         for instance in self._stepped:
             if instance.use != EVALUATES:
                 instance.counts.clear()

@@ -316,6 +316,8 @@ class OpenStep:
 
     def _end_unseen(self, t: int) -> None:
         """End a step whose update no optimizer's hook reported: manual, or by a compiled optimizer."""
+        if not self.unseen_updates:
+            self.optimizers.without_update.ended()
         self.unseen_updates += 1
         self.generated = False
         self.end(t)

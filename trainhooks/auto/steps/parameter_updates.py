@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from typing import Any, Dict, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from trainhooks import session
+from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
+from trainhooks.auto.models.module_parts import is_readable, some_numbers
 
 # Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
 # ends the step anyway (critics trained a hundred times for each generator step); else it merges steps.
@@ -14,6 +17,8 @@ MAX_MISSED_WITH_FETCHES = 128
 MAX_MISSED_STEPS = 1
 
 MAX_COPIED = 65_536  # elements of a parameter that is compared
+FIRST_WITHOUT_UPDATE = 16  # backward passes before any update that are told; and again at each doubling
+MAX_COMPARED = 8  # parameters that show whether there was one
 PROOFS = 3  # updates that are proven by comparing values; later ones are assumed, without the cost
 
 
@@ -28,6 +33,7 @@ class Optimizers:
 
     __slots__ = (
         "_awaited", "_captured", "_missed", "_on_gpu", "_unsized", "_version", "none_stepped", "only", "only_on_cpu",
+        "without_update",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -40,6 +46,11 @@ class Optimizers:
         self._unsized: Set[int] = set()  # on a GPU, and the size of its state is not known
         self._version = 0  # sum over the parameters
         self._captured = False
+        self.without_update = WithoutUpdate()
+
+    def gradients_computed(self) -> None:
+        """Count a backward pass before any optimizer's first step."""
+        call_safely(self.without_update.add, [one for known in self._awaited.values() if (one := known()) is not None])
 
     @property
     def none(self) -> bool:
@@ -80,7 +91,7 @@ class Optimizers:
                 self._unsized.add(key)
         if key not in self._awaited and optimizer is not None:
             self.add(optimizer)
-        self.none_stepped = False
+        self._first_stepped()
         return on_gpu
 
     def is_late(self, key: int) -> bool:
@@ -105,8 +116,13 @@ class Optimizers:
 
     def all_stepped(self, stepped: Set[int]) -> None:
         """Add all optimizers to `stepped`, after the replay of a CUDA graph: which of them it holds is unknown."""
-        self.none_stepped = False
+        self._first_stepped()
         stepped.update(self._awaited)
+
+    def _first_stepped(self) -> None:
+        if self.none_stepped:
+            self.none_stepped = False
+            self.without_update.ended()
 
     def all_in(self, stepped: Set[int]) -> bool:
         """Return whether all awaited optimizers have stepped."""
@@ -128,6 +144,52 @@ class Optimizers:
                 missed = self._missed[key] = self._missed.get(key, 0) + 1
                 if missed >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED_STEPS):
                     awaited.pop(key, None)
+
+
+class WithoutUpdate:
+    """Tell of a program that computes gradients while no optimizer steps: before its first step nothing else reports.
+
+    Attributes:
+        passes: backward passes so far, before any update.
+    """
+
+    __slots__ = ("_next_report", "_start", "passes")
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self._next_report = FIRST_WITHOUT_UPDATE
+        self._start: List[Tuple[Any, Tuple[float, ...]]] = []  # parameters, held weakly, and their first numbers
+
+    def add(self, optimizers: List[Any]) -> None:
+        """Count a backward pass; `optimizers` are those alive, none of which has stepped."""
+        self.passes += 1
+        if self.passes == 1:
+            held = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
+            some = held[:: max(1, len(held) // MAX_COMPARED)][:MAX_COMPARED]
+            self._start = [(weakref.ref(one), some_numbers(one)) for one in some if is_readable(one)]
+        if self.passes >= self._next_report:
+            self._next_report *= 2
+            if optimizers or not _is_child():
+                session.announce()
+                self._put(len(optimizers))
+
+    def ended(self) -> None:
+        """Take it back: the parameters are updated."""
+        if self.passes >= FIRST_WITHOUT_UPDATE:
+            put_facts(without_update={"passes": 0})
+        self.passes, self._next_report = 0, sys.maxsize
+
+    def _put(self, optimizers: int) -> None:
+        now = [(held(), numbers) for held, numbers in self._start]
+        if any(one is not None and some_numbers(one) != numbers for one, numbers in now):
+            self.ended()
+        else:
+            put_facts(without_update={"passes": self.passes, "optimizers": optimizers, "compared": len(now)})
+
+
+def _is_child() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 class ManualUpdate:

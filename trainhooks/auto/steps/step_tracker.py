@@ -271,6 +271,8 @@ class StepTracker(OpenStep):
         if not (framework.logs_loss or self.fast_path.replaying):
             self.loss.add(loss, self.backwards, again=bool(self.nested))
         self.backwards += 1
+        if self.optimizers.none_stepped and not (self.unseen_updates or self.nested):
+            self.optimizers.gradients_computed()
         if self.optimizers.none_stepped and loss is not None:
             if not self.optimizers.none or self.fetches:
                 self.manual_update = None

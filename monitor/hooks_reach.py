@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 RUN, PATH = "TRAINMON_RUN", "PYTHONPATH"
 NOT_LOADED = "hooks-not-loaded"  # the code of the recorder's note
 LITTLE_ROOM = "little-room"  # that of the supervisor's: nobody reads the output
+RECORDING_ENDED = "recording-ended"  # from here on, for the same reason
 
 # Commands that start a program without their own environment.
 WRAPPERS = ("sudo", "doas", "su", "docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "ssh", "kubectl")

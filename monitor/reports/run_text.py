@@ -7,7 +7,7 @@ import time
 
 from monitor.diagnosis.explain import gain_line
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
-from monitor.hooks_reach import LITTLE_ROOM
+from monitor.hooks_reach import LITTLE_ROOM, RECORDING_ENDED
 from monitor.model import group
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
@@ -338,7 +338,8 @@ def restarts(report: Report) -> Section | None:
 def reservations(report: Report) -> Section | None:
     """Return what is missing from this report because events or lines were lost."""
     lost = report.dropped
-    lines = [clean(row.text, 400) for row in report.alerts if row.code in (NEWER, OWN_TRAINHOOKS, LITTLE_ROOM)]
+    whole = (NEWER, OWN_TRAINHOOKS, LITTLE_ROOM, RECORDING_ENDED)
+    lines = [clean(row.text, 400) for row in report.alerts if row.code in whole]
     for row in report.alerts:
         if row.code == HOOKS_FAILED:
             known = row.time is not None and report.run.started is not None

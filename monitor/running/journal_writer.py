@@ -48,6 +48,10 @@ class Writer:
         """Write a note that older parts of the run's files are freed."""
         self.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, code="disk-budget"))
 
+    def note(self, text: str, code: str) -> None:
+        """Write a note that viewers show as a warning."""
+        self.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, level="warning", code=code))
+
     def write(self, *batch: events.Event) -> None:
         """Number the events and write them. Never raises: writing to a full disk is tried again."""
         with self._lock:

@@ -73,10 +73,26 @@ class Copied:
     _POSITION = struct.Struct("<Q")
     GIVEN_UP = 2**63  # nothing of it is passed on, or nothing more: its reader is gone
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, len(OUTPUT) * self._POSITION.size)
-        for name in OUTPUT:
-            self.put(name, self.GIVEN_UP)
+    def __init__(self, handle: int | None = None) -> None:
+        """
+        Args:
+            handle: that of another one whose memory is shared; None: this is new.
+        """
+        size = len(OUTPUT) * self._POSITION.size
+        self.handle = handle if handle is not None else self._opened(size)  # None: of a fork alone
+        self._memory = mmap.mmap(-1 if self.handle is None else self.handle, size)
+        if handle is None:
+            for name in OUTPUT:
+                self.put(name, self.GIVEN_UP)
+
+    @staticmethod
+    def _opened(size: int) -> int | None:
+        try:
+            handle = os.memfd_create("copied")
+        except (AttributeError, OSError):
+            return None
+        os.ftruncate(handle, size)
+        return handle
 
     def put(self, name: str, position: int) -> None:
         self._POSITION.pack_into(self._memory, OUTPUT.index(name) * self._POSITION.size, position)

@@ -90,13 +90,28 @@ class Recorder:
 class KernelKills:
     """Count the processes that the kernel kills, out of memory, in the control group of a process."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, membership: str | None, before: int | None = None) -> None:
+        """
+        Args:
+            membership: the content of /proc/PID/cgroup, which a process has until it has ended.
+            before: what another one has counted at the start; None: this is the start.
+        """
         from monitor.sources.host import Cgroup
-        from monitor.sources.polling import text_of
 
         self._cgroup = Cgroup()
-        self._membership = text_of(f"/proc/{pid}/cgroup")  # it has none once it has ended
-        self._before = self._read()
+        self._membership = membership
+        self._before = self._read() if before is None else before
+
+    @classmethod
+    def of(cls, pid: int) -> KernelKills:
+        from monitor.sources.polling import text_of
+
+        return cls(text_of(f"/proc/{pid}/cgroup"))
+
+    @property
+    def known(self) -> tuple[str | None, int | None]:
+        """What another one is to be made with, to count since this was made."""
+        return self._membership, self._before
 
     def count(self) -> int | None:
         """Return how many were killed since this was made; None where the system does not say."""

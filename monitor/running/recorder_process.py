@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from monitor.hooks_reach import RECORDING_ENDED
 from monitor.running import command, disk_budget, disk_space, inherited, output, stopping
 from monitor.running.journal_writer import Writer
 from monitor.runs import run_files
@@ -60,6 +61,7 @@ def ensure_recorder(run: Path) -> None:
 def main(path: str) -> None:
     """Record a run until its training has ended."""
     # Late, as they are large: `trainmon run` loads this module before it forks.
+    from monitor.running import room
     from monitor.running.relay import Relay
     from monitor.runs import catalogue
 
@@ -80,6 +82,9 @@ def main(path: str) -> None:
         if merge is not None:
             merge.step()
         time.sleep(seconds)
+        if (near := room.near_limit(os.getpid())[0]) is not None:
+            writer.note(f"recording ended, memory is near its limit: {near}", RECORDING_ENDED)
+            return True
         if rundir.run_alive(run):
             return False
         time.sleep(READING_SECONDS)  # check twice: a process may be handing the run to another one

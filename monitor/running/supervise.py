@@ -11,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -20,19 +21,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from monitor.errors import UserError
-from monitor.hooks_reach import LITTLE_ROOM
+from monitor.hooks_reach import LITTLE_ROOM, RECORDING_ENDED
 from monitor.running import (
     disk_budget,
     disk_space,
     exit_record,
     group,
     inherited,
+    leaving,
     output,
     output_reader,
     recorder,
@@ -43,7 +45,7 @@ from monitor.running import (
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
-from trainhooks.protocol import events, limits, process_identity, rundir
+from trainhooks.protocol import limits, process_identity, rundir
 
 if TYPE_CHECKING:
     from monitor.running.relay import Relay
@@ -88,6 +90,15 @@ class Plan:
     copied: output.Copied | None = None  # what the front has passed on of the output
 
 
+@dataclass(frozen=True)
+class Started:
+    """The training, and the master ends of its pseudo-terminals."""
+
+    pid: int
+    master: int | None = None  # for its output
+    stdin: int | None = None
+
+
 def main(plan: Plan, ready: int) -> NoReturn:
     """Run the supervisor in the process forked for it. Never returns.
 
@@ -97,30 +108,55 @@ def main(plan: Plan, ready: int) -> NoReturn:
     """
     try:
         os.setsid()
-        for number in IGNORED_SIGNALS:
-            # A handler, not SIG_IGN: the training would inherit the latter. Ignored signals stay ignored (nohup).
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda number, _: _tell_front(plan.signal_pipe, number))
-        signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
+        _handle_signals(plan)
         exit_record.reserve_exit_file(plan.run)
         # Held until this process ends; before a reader sees the run without a recorder.
         recorder_process.acquire_recorder_lock(plan.run)
         try:
-            child, master, stdin = _start(plan)
+            started = _start(plan)
         except OSError as error:
             _say(ready, {**_refusal(plan.command[0], error), "errno": error.errno})
         else:
             inherited.release()  # at once: the program may close its own, and take a lock that our copies hold
-            _write_identity(plan.run, child)
-            _say(ready, {"pid": child})
+            _write_identity(plan.run, started.pid)
+            _say(ready, {"pid": started.pid})
             _leave_terminal(plan.run)
-            _record_until_end(plan, child, master, stdin)
+            _record_until_end(plan, started)
     except BaseException:  # no caller's code may run in the forked process
         traceback.print_exc()
     finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-        os._exit(0)
+        _end()
+
+
+def go_on(plan: Plan, started: Started, kills: tuple[str | None, int | None]) -> NoReturn:
+    """Go on without recording, in a process that has replaced the supervisor's. Never returns.
+
+    Args:
+        kills: as for `leaving.leave`.
+    """
+    try:
+        _handle_signals(plan)
+        is_alone, _ = recorder_process.acquire_recorder_lock(plan.run)
+        plan = replace(plan, separate_streams=plan.separate_streams and is_alone)  # a recorder merges them, too
+        _record_until_end(plan, started, recorder.KernelKills(*kills))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _end()
+
+
+def _handle_signals(plan: Plan) -> None:
+    for number in IGNORED_SIGNALS:
+        # A handler, not SIG_IGN: the training would inherit the latter. Ignored signals stay ignored (nohup).
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: _tell_front(plan.signal_pipe, number))
+    signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
+
+
+def _end() -> NoReturn:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(0)
 
 
 def _tell_front(witness: int, number: int) -> None:
@@ -149,8 +185,8 @@ def _refusal(program: str, error: OSError) -> dict[str, object]:
 # Starting the training
 
 
-def _start(plan: Plan) -> tuple[int, int | None, int | None]:
-    """Start the training. Return its pid with the master ends of its pseudo-terminals, for output and for stdin."""
+def _start(plan: Plan) -> Started:
+    """Start the training."""
     master: int | None = None
     stdin, given = (None, None) if plan.asked_terminal is None else terminal_input.open_input(*plan.asked_terminal)
     if given is None and not plan.inherit_stdin:
@@ -185,7 +221,7 @@ def _start(plan: Plan) -> tuple[int, int | None, int | None]:
     for passed in (out, errors, given):
         if passed is not None and passed >= 0:
             os.close(passed)
-    return child, master, stdin
+    return Started(child, master, stdin)
 
 
 def _environment(plan: Plan) -> dict[str, str]:
@@ -222,26 +258,37 @@ def _leave_terminal(run: Path) -> None:
     os.chdir("/")
 
 
-def _record_until_end(plan: Plan, child: int, master: int | None, stdin: int | None) -> None:
-    """Record until the training has ended, then record its exit."""
+def _record_until_end(plan: Plan, started: Started, kills: recorder.KernelKills | None = None) -> None:
+    """Record until the training has ended, then record its exit.
+
+    Args:
+        kills: given where the recording of GPUs, host and output has ended already.
+    """
     over = threading.Event()
     writer = _writer(plan.run)
     _note(writer, plan.warning, "tied")
     merge = output.Merge.of(plan.run) if plan.separate_streams else None
     threading.Thread(target=_keep_within, args=(plan, writer, merge, over), daemon=True).start()
-    with contextlib.suppress(OSError):
-        os.nice(5)  # where cores are short, the training has priority; not before the thread that keeps the disk free
-    moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
+    if kills is None:
+        with contextlib.suppress(OSError):
+            os.nice(
+                5
+            )  # where cores are short, the training has priority; not before the thread that keeps the disk free
+    moving = threading.Thread(target=_move_output, args=(plan.run, merge, started.master, over), daemon=True)
     moving.start()
-    if stdin is not None:
-        threading.Thread(target=terminal_input.end_reads, args=(stdin, over), daemon=True).start()
-    short = _shortage(child)
-    _note(writer, short, LITTLE_ROOM)
-    recording = _Recording(plan.run, writer, child, over) if short is None else None
-    kills = _kernel_kills(child)
-    returncode = _await_end(child)
+    if started.stdin is not None:
+        threading.Thread(target=terminal_input.end_reads, args=(started.stdin, over), daemon=True).start()
+    recording = None
+    if kills is None:
+        short = _shortage(started.pid)
+        _note(writer, short, LITTLE_ROOM)
+        recording = _Recording(plan.run, writer, started.pid, over) if short is None else None
+        kills = _kernel_kills(started.pid)
+    if recording is not None and _await_little_memory(started.pid, writer):
+        leaving.leave(plan, started, kills.known if kills is not None else (None, None))
+    returncode = _await_end(started.pid)
     over.set()
-    moving.join(MAX_END_SECONDS if master is not None else None)
+    moving.join(MAX_END_SECONDS if started.master is not None else None)
     if merge is not None:
         merge.finish()
     if recording is not None:
@@ -261,7 +308,7 @@ def _record_until_end(plan: Plan, child: int, master: int | None, stdin: int | N
 
 def _note(writer: Writer | None, text: str | None, code: str) -> None:
     if writer is not None and text is not None:
-        writer.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, level="warning", code=code))
+        writer.note(text, code)
 
 
 class _Recording:
@@ -295,9 +342,32 @@ def _shortage(child: int) -> str | None:
     return short and f"{short}: it is the program's, and trainmon reads neither GPUs nor host nor output"
 
 
+def _await_little_memory(child: int, writer: Writer | None) -> bool:
+    """Wait until the program has ended or memory is near its limit. Return whether it is, with a note."""
+    from monitor.running import room
+
+    try:
+        end = os.pidfd_open(child)
+    except (AttributeError, OSError):  # an older system: nothing tells of both
+        return False
+    try:
+        ended = select.poll()
+        ended.register(end, select.POLLIN)
+        near, seconds = room.near_limit(child)
+        while near is None and not ended.poll(1000 * seconds):
+            near, seconds = room.near_limit(child)
+    except Exception:  # as below
+        traceback.print_exc()
+        near = None
+    finally:
+        os.close(end)
+    _note(writer, near and f"recording ended, memory is near its limit: {near}", RECORDING_ENDED)
+    return near is not None
+
+
 def _kernel_kills(child: int) -> recorder.KernelKills | None:
     try:
-        return recorder.KernelKills(child)
+        return recorder.KernelKills.of(child)
     except Exception:  # what it reads is the system's own; the end of the training is awaited without it
         traceback.print_exc()
         return None

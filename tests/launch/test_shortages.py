@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from monitor.running import room
+from monitor.sources.host import Cgroup
+
 from .conftest import ROOT, TRAINMON, State, wait_for
 
 # Arguments: directory, what is short, when: `early` (as the hooks open the run), `late` (once they record) or `bare`.
@@ -101,28 +104,30 @@ def test_a_training_that_is_short_of_something_goes_on(state: State, tmp_path: P
         assert report.returncode == 0 and b"steps" in report.stdout
 
 
-def made_group(controller: str) -> Path | None:
-    """A control group of version 1 or 2 with a limit of tasks; None where nobody may make one."""
-    for place in (Path("/sys/fs/cgroup", controller), Path("/sys/fs/cgroup")):
-        made = place / f"trainmon-test-{os.getpid()}"
-        with contextlib.suppress(OSError):
-            made.mkdir()
-            if (made / "pids.max").exists():
-                return made
-            made.rmdir()
-    return None
+def limited_group(limits: dict[str, int]) -> Path:
+    """A control group of version 1 or 2 with one of these limits, by the name of the file; skips where none is made."""
+    for name, limit in limits.items():
+        for place in (Path("/sys/fs/cgroup", name.partition(".")[0]), Path("/sys/fs/cgroup")):
+            made = place / f"trainmon-test-{os.getpid()}"
+            with contextlib.suppress(OSError):
+                made.mkdir()
+                if (made / name).exists():
+                    (made / name).write_text(str(limit))
+                    return made
+                made.rmdir()
+    pytest.skip("nobody here may make a control group")
+
+
+def within(group: Path, *words: str) -> list[str]:
+    return ["sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(group), *words]
 
 
 def test_a_container_for_few_tasks_is_the_program_s(state: State) -> None:
-    group = made_group("pids")
-    if group is None:
-        pytest.skip("nobody here may make a control group")
+    group = limited_group({"pids.max": 34})
     threads = "import threading, time; all = [threading.Thread(target=time.sleep, args=(3,)) for _ in range(29)]\n"
     threads += "for one in all: one.start()\nprint(len(all) + 1)"
-    within = ["sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(group)]
-    words = [*within, *TRAINMON, "run", "--no-tui", "--", sys.executable, "-c", threads]
+    words = within(group, *TRAINMON, "run", "--no-tui", "--", sys.executable, "-c", threads)
     try:
-        (group / "pids.max").write_text("34")
         done = subprocess.run(words, env=state.environment, cwd=ROOT, capture_output=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, b"30\n"), done.stderr
     finally:
@@ -132,3 +137,55 @@ def test_a_container_for_few_tasks_is_the_program_s(state: State) -> None:
     assert '"code":"little-room"' in journal and '"kind":"host"' not in journal
     assert state.ended(state.only) is not None
     assert b"tasks left" in state.call("report").stdout
+
+
+# It takes what its control group has left while it is recorded, and as many bytes more as it is told.
+GROWING = """
+import os, signal, sys, time
+from monitor.sources.host import Cgroup
+time.sleep(2.5)  # until all of the recorder is there
+block, parent = bytearray(Cgroup().room(open('/proc/self/cgroup').read())[0] + (int(sys.argv[1]) << 20)), os.getppid()
+for place in range(0, len(block), 4096):
+    block[place] = 1
+    if place % (8 << 20) == 0: time.sleep(0.02)
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT): os.kill(parent, number)
+time.sleep(0.5)
+print('same parent', os.getppid() == parent)
+"""
+
+
+@pytest.mark.parametrize(("more", "code"), [(8, 0), (60, 137)])
+def test_the_recorder_leaves_before_memory_is_full(state: State, more: int, code: int) -> None:
+    group = limited_group(dict.fromkeys(("memory.limit_in_bytes", "memory.max"), 700 << 20))
+    program = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-c", GROWING, str(more)]
+    words = within(group, *TRAINMON, "run", "--no-tui", "--", *program)
+    try:
+        done = subprocess.run(words, env=state.environment, cwd=ROOT, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout) == (code, b"same parent True\n" * (code == 0)), done.stderr
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+    report = state.call("report").stdout.decode()
+    assert "recording ended, memory is near its limit: this container has" in report
+    assert ("killed by the kernel's OOM killer" in report) == (code == 137)
+
+
+def test_how_near_the_limit_of_memory_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    (tmp_path / "memory.max").write_text(str(1 << 30))
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {8 << 20} kB\nSwapFree: 0 kB\n")
+    monkeypatch.setattr(room, "MEMORY", str(tmp_path / "meminfo"))
+
+    def looked(left: int) -> tuple[str | None, float]:
+        (tmp_path / "memory.current").write_text(str((1 << 30) - (left << 20)))
+        return room.near_limit(os.getpid(), Cgroup(tmp_path))
+
+    assert looked(1000) == (None, pytest.approx(936 / 1024))
+    assert looked(65) == (None, room.MIN_LOOK_SECONDS)
+    assert looked(63) == ("this container has 63 MiB of memory left", room.MIN_LOOK_SECONDS)
+    (tmp_path / "meminfo").write_text("MemAvailable: 8192 kB\nSwapFree: 1024 kB\n")
+    assert looked(1000)[0] == room.shortage(cgroup=Cgroup(tmp_path)) == "this machine has 9 MiB of memory left"
+    (tmp_path / "meminfo").unlink()
+    assert looked(1000)[0] is None and room.shortage(cgroup=Cgroup(tmp_path)) is None
+    (tmp_path / "memory.max").write_text("max")
+    assert looked(0) == (None, room.MAX_LOOK_SECONDS)

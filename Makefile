@@ -130,7 +130,8 @@ fuzz: $(READY)  ## Feed a million malformed inputs to every reader (INPUTS=N: mo
 bench: $(READY)  ## Measure what trainmon costs, side by side
 	$(BIN)/python -m tests.bench
 
-# A few minutes an interpreter. python3.9 to python3.14 on PATH and those of pyenv; ONLY=3.10,3.13 tries these.
+# A few minutes an interpreter, some fifteen for Python 3.13, which also runs the short form of `make harmless`.
+# python3.9 to python3.14 on PATH and those of pyenv; ONLY=3.10,3.13 tries these.
 versions: $(READY)  ## Try the oldest and the newest dependencies on every Python of this machine
 	$(BIN)/python -m tests.versions $(if $(ONLY),--only $(ONLY))
 

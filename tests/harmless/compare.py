@@ -27,7 +27,7 @@ MORE_BYTES, MORE_SHARE = 5 << 20, 0.02  # peak memory that watching may add
 FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "PYTHONPATH", "PYTHONUNBUFFERED")
 REPORT = b"trainmon: "  # our own lines on stderr begin so and come last
 # Warnings of torch's own threads, and what its profiler prints, which `trainmon run` silences.
-NOISE = re.compile(rb"^(W\d|I\d|\[W|\[rank|USDT:).*\n", re.MULTILINE)
+NOISE = re.compile(rb"^(W\d|I\d|\[W|\[rank|USDT:|ERROR:\d+-).*\n", re.MULTILINE)
 
 
 def _same(output: bytes) -> bytes:

@@ -3,7 +3,8 @@
     python -m tests.versions [--only 3.10,3.13]
 
 For each a new environment, the built wheel, and what `smoke.py` does. On Python 3.9 the hooks alone are tried, with a
-`trainmon` of a newer Python around them. The exit code is 1 where anything failed, and where no interpreter was found.
+`trainmon` of a newer Python around them. On Python 3.13 the short form of `make harmless` runs, too. The exit code is 1
+where anything failed, and where no interpreter was found.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.versions import environments
+from tests.harmless.programs import PROGRAMS
+from tests.harmless.trainings import TRAININGS
+from tests.versions import environments, matrix
 from tests.versions.environments import HOOKS_ONLY, MINORS, CannotInstall, Environment
 from tests.versions.smoke import OF_THE_HOOKS, Place, failures
 
@@ -52,6 +55,9 @@ def _tried(
         return False
     checks = {"checks": OF_THE_HOOKS} if hooks_only else {}
     found = failures(Place([around.trainmon], made.python, place / f"work-{name}"), **checks)
+    if version == matrix.VERSION and not oldest:
+        names = tuple(dict.fromkeys(program.family for program in (*PROGRAMS, *TRAININGS)))
+        found += matrix.differences(made, lambda line: print(f"{'':<12} make harmless: {line}", flush=True), names)
     versions = ", ".join(f"{library} {number}" for library, number in made.versions.items())
     print(f"{name:<12} {'FAILED' if found else 'works'}{' (hooks)' if hooks_only else ''}: {versions}", flush=True)
     for line in found:

@@ -25,6 +25,7 @@ from trainhooks.compiled import no_timer, plain_items, record_nothing, traced_as
 from trainhooks.device import deferred
 from trainhooks.device.deferred import AMOUNT_TYPES, NUMBER_TYPES
 from trainhooks.lane_entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop, host_clock
+from trainhooks.program_errors import pass_on
 from trainhooks.session import device, explicit_steps, here, open_lane, own_lane, started_put
 
 # Flags of code objects; `inspect`, which names them too, takes milliseconds to import.
@@ -170,7 +171,8 @@ def _new_phase(name: str) -> Phase:
 def _as_text(name: Any) -> str:
     try:
         return str(name)
-    except Exception:  # a foreign __str__ may raise anything
+    except Exception as error:  # a foreign __str__ may raise anything
+        pass_on(error)
         return f"<{type(name).__name__}>"
 
 
@@ -310,7 +312,8 @@ def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
 def _merged(values: Any, metrics: Dict[str, Any]) -> Dict[str, Any]:
     try:
         return {**{_as_text(name): value for name, value in dict(values).items()}, **metrics}
-    except Exception:  # an object that is no mapping may raise anything
+    except Exception as error:  # an object that is no mapping may raise anything
+        pass_on(error)
         _note_once(f"log() takes names with numbers, not a {type(values).__name__}")
         return metrics
 

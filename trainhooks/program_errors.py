@@ -6,10 +6,12 @@ call that failed, which says why.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import weakref
 from types import FrameType, TracebackType
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it shows errors of ours
 FAILED = "hooks-failed"  # the note's code
@@ -25,6 +27,14 @@ def pass_on(error: Optional[BaseException]) -> None:
     """Raise `error` again if it is the program's."""
     if error is not None and is_programs(error):
         raise error
+
+
+def until_gone(thing: Any, known: Dict[Any, Any], key: Any) -> "weakref.ReferenceType[Any]":
+    """Return a weak reference. While it is held, `known` loses a key as soon as `thing` is gone.
+
+    No Python runs for that: what is raised in a callback of a weak reference is printed and lost, the program's too.
+    """
+    return weakref.ref(thing, functools.partial(known.pop, key))  # the reference is what `pop` returns for want of it
 
 
 def show(error: BaseException) -> None:

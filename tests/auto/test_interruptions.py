@@ -77,6 +77,63 @@ def test_each_exception_of_another_thread_comes(tmp_path: Path) -> None:
     assert steps - 2 * caught <= len(seen.steps()) <= steps + 2 * caught
 
 
+# An alarm at some moment in which models and optimizers are made and go: where nothing gets lost, each is caught.
+ALARMS = """
+import random, signal, sys, torch
+from torch import nn
+torch.set_num_threads(1)
+class Stop(Exception): pass
+raised = caught = 0
+def handler(number, frame):
+    global raised
+    raised += 1; raise Stop
+def make():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+random.seed(1); signal.signal(signal.SIGALRM, handler)
+for _ in range(20): make()
+for _ in range(1500):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + random.random() * 0.004)
+            for _ in range(3): make()
+        finally: signal.setitimer(signal.ITIMER_REAL, 0)
+    except Stop: caught += 1; torch.set_grad_enabled(True)
+print(raised, caught)
+"""
+
+
+@pytest.mark.long
+def test_what_is_raised_while_a_model_goes_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALARMS)
+    seen = watched(tmp_path, str(tmp_path / "train.py"))
+    assert (seen.code, seen.err) == (0, "")
+    raised, caught = map(int, seen.out.split())
+    assert raised == caught > 300
+
+
+CALLBACKS = """
+import gc, sys, types, weakref, torch
+from torch import nn
+torch.set_num_threads(1)
+for _ in range(12):
+    model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 4), nn.Linear(4, 1)); twin = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6): model(torch.ones(2, dtype=int)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+refs = [one for one in gc.get_objects() if type(one) is weakref.ref and one.__callback__ is not None]
+names = [one.__callback__.__code__.co_name for one in refs
+    if isinstance(one.__callback__, types.FunctionType) and '/trainhooks/' in one.__callback__.__code__.co_filename]
+print(names, len([one for one in refs if type(one.__callback__).__name__ == 'partial']) > 0)
+"""
+
+
+def test_no_python_runs_as_something_of_the_program_goes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CALLBACKS)
+    seen = watched(tmp_path, str(tmp_path / "train.py"))
+    assert (seen.code, seen.out, seen.err) == (0, "[] True\n", "")
+
+
 def raised_by(call: object) -> bool:
     try:
         call()  # type: ignore[operator]

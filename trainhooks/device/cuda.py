@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Set
+
+from trainhooks.program_errors import until_gone
 
 
 class DevicePlace:
@@ -254,7 +255,7 @@ def _add_capture(graph: Any) -> None:
     captured += 1
     key = id(graph)
     try:
-        captures[key] = weakref.ref(graph, lambda _: captures.pop(key, None))
+        captures[key] = until_gone(graph, captures, key)
     except TypeError:
         captures[key] = True
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import weakref
 from threading import get_ident
 from types import FunctionType, TracebackType
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -25,6 +24,7 @@ from trainhooks.auto.steps import fast_path, plan, step_tracker, trainings
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
+from trainhooks.program_errors import until_gone
 from trainhooks.recording import start_watch
 
 Check = Callable[[], bool]
@@ -332,7 +332,7 @@ def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
         return end(self, *args, **kwargs)
 
     def hold(captured: Any, key: int) -> None:
-        held[key] = weakref.ref(captured, lambda _: held.pop(key, None))
+        held[key] = until_gone(captured, held, key)
 
     def replay(self: Any) -> Any:
         if id(self) not in held or not is_ours() or tracker.in_forward or tracker.in_backward or tracker.nested:

@@ -24,6 +24,7 @@ from trainhooks.auto.operations.op_inspection import inspection
 from trainhooks.auto.steps.step_order import ODD
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
+from trainhooks.program_errors import until_gone
 
 # A search looks at each module of the process, which takes a millisecond for a thousand. So many come at once; one
 # that goes on making models (a notebook, a sweep) has further ones searched for in this share of the time.
@@ -61,12 +62,9 @@ class TrainedModels:
         self._torch = torch
         self._tracker = tracker
         self._counts = BatchCounter(torch).model_inputs
-        self._followed: Dict[int, Any] = {}  # those alive, by id
-        self._writing: Dict[int, OwnWriting] = {}  # of these
-        self._leader: Optional[int] = None  # the id of the one whose inputs are counted
+        self._followed: Dict[int, _Followed] = {}  # those alive, by id
+        self._led: Optional[int] = None  # the id of the one whose inputs are counted, which may be gone
         self._other_calls = 0  # since the leader's last
-        self._wrapped: Set[int] = set()  # the ids of those that get no further wrapper
-        self._called: Set[int] = set()  # the ids of those that were called in training
         self._steps: Dict[int, int] = {}  # of optimizers that are not long settled, by id
         self._searches = 0
         self._next_search = 0.0  # time.monotonic
@@ -92,8 +90,9 @@ class TrainedModels:
         """Search for the last time, at the optimizer's first step: the model has been wrapped and compiled by then."""
         if self.find(optimizer):
             key = id(optimizer)
-            self.settled[key] = weakref.ref(optimizer, lambda _: self.settled.pop(key, None))
-            self._wrapped.update(self._followed)
+            self.settled[key] = until_gone(optimizer, self.settled, key)
+            for model in list(self._followed.values()):
+                model.is_wrapped = True
 
     def steps(self, optimizer: Any) -> None:
         """Follow the parts of models that are never called themselves, in an optimizer's first steps."""
@@ -112,7 +111,9 @@ class TrainedModels:
                 self._follow_copies(optimizer)
             if self._steps[key] >= FIRST_UNCALLED and tracker.has_gradients:
                 self._follow_parts(_held_by(optimizer))
-                if self._steps[key] == LAST_UNCALLED and not self._called:
+                if self._steps[key] == LAST_UNCALLED and not any(
+                    one.is_called for one in list(self._followed.values())
+                ):
                     self._follow_others()
             if self._steps[key] == LAST_UNCALLED:
                 del self._steps[key]
@@ -121,16 +122,16 @@ class TrainedModels:
         """Follow the copies of the models that this optimizer trains."""
         wanted, others = _held_by(optimizer), [one for one in self._modules() if id(one) not in self._followed]
         for key, held in list(self._followed.items()):
-            module = held()
+            module = held.module()
             if module is not None and _holds_any(module, wanted):
-                self._copies.follow(program_facts.unwrap(module), others, _Unsaved, leads=key == self._leader)
+                self._copies.follow(program_facts.unwrap(module), others, _Unsaved, leads=key == self._led)
 
     def _follow_others(self) -> None:
         """Follow models that got gradients where no model of an optimizer is called: it holds an earlier copy's."""
         own = (vars(module).get("_parameters") or {} for module in self._modules())
         kind = self._torch.nn.Parameter  # a class of its own has functions of its own
         given = [one for held in own for one in held.values() if type(one) is kind and one.grad is not None]
-        self._leader = None
+        self._led = None
         self._follow_all(self._outermost(set(map(id, given))))
 
     def find_around(self, parameter: Any) -> None:
@@ -141,20 +142,19 @@ class TrainedModels:
         if not self._followed:
             self._follow_all(self._outermost({id(parameter)}))
         else:
-            modules = [held() for held in self._followed.values()]
-            self._follow_parts({id(one) for module in modules if module is not None for one in parameters_in(module)})
+            self._follow_parts({id(one) for module in self._roots() for one in parameters_in(module)})
 
     def _follow_parts(self, wanted: Set[int]) -> None:
         for key, held in list(self._followed.items()):
-            module = held()
-            if module is None or key in self._called or not _holds_any(module, wanted):
+            module = held.module()
+            if module is None or held.is_called or not _holds_any(module, wanted):
                 continue
             inner = [part for part in self._callable_parts(module) if _holds_any(part, wanted)]
             if len(self._followed) + len(inner) <= MOST_PARTS and not any(id(part) in self._followed for part in inner):
-                self._writing[key].release_tables()
+                held.writing.release_tables()
                 self._follow_all(inner, MOST_PARTS)
-                if self._leader == key:
-                    self._leader = None  # the part that is called first takes over
+                if self._led == key:
+                    self._led = None  # the part that is called first takes over
 
     def _callable_parts(self, module: Any) -> List[Any]:
         """Return the modules directly inside a module; in place of a list or dictionary of modules, those in it."""
@@ -170,7 +170,7 @@ class TrainedModels:
 
     def _is_known(self, optimizer: Any) -> bool:
         """Return whether all its parameters are those of models that were searched for at an optimizer's step."""
-        modules = [self._followed[key]() for key in self._wrapped]
+        modules = [model.module() for model in list(self._followed.values()) if model.is_wrapped]
         held = {id(parameter) for module in modules if module is not None for parameter in parameters_in(module)}
         return bool(held) and all(id(one) in held for group in optimizer.param_groups for one in group["params"])
 
@@ -185,52 +185,43 @@ class TrainedModels:
     def _follow(self, module: Any) -> None:
         key = id(module)
         writing = OwnWriting(self._torch, self._tracker, CALL, _Unsaved)
-        if self._leader is None:
+        leader = self._leading_module()
+        if leader is None:
             program_facts.remember_model(module)
-            self._leader = key
-        elif self._is_around_leader(module):  # compiled or wrapped after its optimizer was made: it is called instead
-            writing = self._writing[self._leader]  # by itself or in its wrapper
-            self._leader = key
-        self._writing[key] = writing
+            self._led = key
+        elif any(part is leader for part in modules_in(module)):  # compiled or wrapped after its optimizer was made:
+            writing = self._followed[id(leader)].writing  # it is called instead, by itself or in its wrapper
+            self._led = key
         writing.follow_tables(module)
-        _ModelCalls(
-            self._torch, self._tracker, self._counts, self._leads, key, self._called, writing, self._copies
-        ).follow(module)
-        self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
+        followed = _Followed(until_gone(module, self._followed, key), writing)
+        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key, followed, self._copies).follow(module)
+        self._followed[key] = followed
         self._tracker.sees_model = True
 
     def forget_leader(self) -> Optional[int]:
         """Let the next model that is found lead, of another training. Return the id of the one that led."""
-        leader, self._leader, self._other_calls = self._leader, None, 0
+        leader, self._led, self._other_calls = self._led, None, 0
         return leader
 
     def lead_again(self, leader: Optional[int]) -> None:
         """Let the model with this id lead, if it is followed still."""
         if leader in self._followed:
-            self._leader, self._other_calls = leader, 0
+            self._led, self._other_calls = leader, 0
 
-    def _is_around_leader(self, module: Any) -> bool:
-        held = self._followed.get(self._leader or 0)
-        leader = None if held is None else held()
-        return leader is not None and any(part is leader for part in modules_in(module))
-
-    def _forget(self, key: int) -> None:
-        self._followed.pop(key, None)
-        self._writing.pop(key, None)
-        self._called.discard(key)
-        self._wrapped.discard(key)
-        if self._leader == key:
-            self._leader = None
+    def _leading_module(self) -> Any:
+        """Return the model whose inputs are counted; None where there is none, or none any longer."""
+        led = self._followed.get(self._led or 0)
+        return None if led is None else led.module()
 
     def _leads(self, key: int) -> bool:
         """Return whether this model's inputs are the step's; it takes over if the leader is no longer called."""
-        if key == self._leader:
+        if key == self._led:
             self._other_calls = 0
             return True
         self._other_calls += 1
-        if self._leader is not None and self._other_calls < MAX_OTHER_CALLS:
+        if self._led in self._followed and self._other_calls < MAX_OTHER_CALLS:
             return False
-        self._leader = key
+        self._led = key
         return True
 
     def _outermost(self, wanted: Set[int]) -> List[Any]:
@@ -263,7 +254,7 @@ class TrainedModels:
         return list({id(module): module for module in (*found, *self._made.living())}.values())
 
     def _roots(self) -> List[Any]:
-        return [module for held in list(self._followed.values()) if (module := held()) is not None]
+        return [module for held in list(self._followed.values()) if (module := held.module()) is not None]
 
 
 def _held_by(optimizer: Any) -> Set[int]:
@@ -280,6 +271,18 @@ def _is_graph(module: Any) -> bool:
     return any(base.__module__ == "torch.fx.graph_module" for base in type(module).__mro__)
 
 
+class _Followed:
+    """A model whose calls are followed."""
+
+    __slots__ = ("is_called", "is_wrapped", "module", "writing")
+
+    def __init__(self, module: "weakref.ReferenceType[Any]", writing: OwnWriting) -> None:
+        self.module = module
+        self.writing = writing
+        self.is_called = False  # in training
+        self.is_wrapped = False  # gets no further wrapper
+
+
 class _ModelCalls:
     """Report the calls of one model to the tracker.
 
@@ -287,8 +290,7 @@ class _ModelCalls:
         counts: returns the counts of a batch.
         leads: returns whether the inputs of the model with that id are the step's.
         key: the model's id.
-        called: the ids of models that were called in training.
-        writing: what the model writes.
+        followed: the model.
         copies: the copies of trained models.
     """
 
@@ -299,18 +301,17 @@ class _ModelCalls:
         counts: Callable[[Any], Any],
         leads: Callable[[int], bool],
         key: int,
-        called: Set[int],
-        writing: OwnWriting,
+        followed: _Followed,
         copies: ModelCopies,
     ) -> None:
-        self._called = called
+        self._followed = followed
         self._torch = torch
         self._tracker = tracker
         self._counts = counts
         self._leads = leads
         self._key = key
         self._repeated = RepeatedCalls()
-        self._writing = writing
+        self._writing = followed.writing
         self._copies = copies
 
     def follow(self, module: Any) -> None:
@@ -355,7 +356,7 @@ class _ModelCalls:
             leads = self._leads(self._key)
             if is_counted and leads:
                 tracker.count(call_safely(self._inputs, args, kwargs))
-            self._called.add(self._key)
+            self._followed.is_called = True
             if checks.left:
                 checks.syncs.model_called(module)
             if inspection.is_due(module, tracker.began):

@@ -21,6 +21,7 @@ from trainhooks.auto.rl.own_decoding import OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
 from trainhooks.lane_entries import NANOSECOND, host_clock
+from trainhooks.program_errors import until_gone
 
 MAX_COPIES = 4  # a reference, an earlier policy, an average of weights
 MAX_COPY_CALLS = 512  # of a copy, that are looked at
@@ -129,12 +130,7 @@ class ModelCopies:
         if not leads:
             counts.calls = MAX_COPY_CALLS
         checks, targets = self._tracker.checks, self.targets.followed
-
-        def forget(_: Any) -> None:
-            self._followed.pop(key, None)
-            targets.pop(key, None)
-
-        reference = weakref.ref(module, forget)
+        reference = until_gone(module, self._followed, key)
         own, learned = _some_parameters(module), _some_parameters(trained)
         self._followed[key] = reference, counts
         is_compiling, frame = self._torch.compiler.is_dynamo_compiling, sys._getframe

@@ -7,7 +7,6 @@ segments are read beside that one: what counts is the table in which the most se
 from __future__ import annotations
 
 import sys
-import weakref
 from threading import get_ident
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -17,6 +16,7 @@ from trainhooks.auto.models.module_parts import modules_in
 from trainhooks.auto.rl.own_decoding import Figures, OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
+from trainhooks.program_errors import until_gone
 from trainhooks.protocol.vocabulary import OWN_LOOP, UNCACHED_CALLS
 
 MAX_TABLES = 8  # of a model: those of categories are many, and no sequences
@@ -101,7 +101,7 @@ class OwnWriting:
     def _function(self, table: Any) -> Callable[..., Any]:
         """Return the function to call in place of the table's `_call_impl`, as `FastPath.model_call` does."""
         key, decoding = id(table), OwnDecoding()
-        reference = weakref.ref(table, lambda _: self._tables.pop(key, None))
+        reference = until_gone(table, self._tables, key)
         self._tables[key] = reference, decoding
         is_compiling, frame = self._torch.compiler.is_dynamo_compiling, sys._getframe
         grads_wanted = self._tracker.grads_wanted

@@ -15,6 +15,7 @@ from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models.module_parts import MAX_WRAPPERS, modules_in, parameters_in, stored_attribute
 from trainhooks.auto.steps.plan import is_planned, passes, planned_bounds
 from trainhooks.lane_entries import FACTS, NANOSECOND, SPAN, host_clock
+from trainhooks.program_errors import pass_on
 from trainhooks.protocol.limits import clean
 
 # Entries of a model's config from which operations per token are computed, or that prevent it (experts).
@@ -317,7 +318,8 @@ class CompileWatch:
         self._due = now + COMPILE_INTERVAL
         try:
             found = self._read()
-        except Exception:  # dynamo's counters are its own, and change with its versions
+        except Exception as error:  # dynamo's counters are its own, and change with its versions
+            pass_on(error)
             return
         if found is not None and found != self._facts:
             self._facts = found

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from trainhooks.auto.instrumentation import put_facts
 from trainhooks.auto.models.module_parts import is_readable, parameters_in, some_numbers
+from trainhooks.program_errors import until_gone
 
 MAX_KEPT = 16  # parameters of an optimizer whose numbers are kept
 USUAL = (0.0, 1.0)  # biases and scales begin with these in models that are no copies
@@ -34,10 +35,11 @@ class _Target:
         called: when it was called last since then; 0: not.
     """
 
-    __slots__ = ("alike", "called", "next_report", "pairs", "rows", "unchanged")
+    __slots__ = ("_copy", "alike", "called", "next_report", "pairs", "rows", "unchanged")
 
-    def __init__(self, pairs: List[Tuple[Any, Any, Numbers]]) -> None:
+    def __init__(self, pairs: List[Tuple[Any, Any, Numbers]], copy: "weakref.ReferenceType[Any]") -> None:
         self.pairs = pairs
+        self._copy = copy  # held, so that it is dropped with the copy
         self.rows: Optional[Set[Any]] = set()
         self.called = self.unchanged = self.alike = 0
         self.next_report = FIRST_TARGET_REPORT
@@ -57,8 +59,7 @@ class TargetNetworks:
         for parameter in held[:: max(1, -(-len(held) // MAX_KEPT))]:
             key = id(parameter)
             if is_readable(parameter):
-                forget = weakref.ref(parameter, lambda _, key=key: self._kept.pop(key, None))  # type: ignore[misc]
-                self._kept[key] = forget, some_numbers(parameter)
+                self._kept[key] = until_gone(parameter, self._kept, key), some_numbers(parameter)
 
     def follow(self, copy: Any, trained: Any) -> bool:
         """Follow a copy if it has the weights with which this trained model began. Return whether it is followed."""
@@ -70,7 +71,7 @@ class TargetNetworks:
         start = [number for *_, numbers in pairs for number in numbers]
         is_telling = sum(number not in USUAL for number in start) >= MIN_TELLING
         if is_telling and id(copy) not in self.followed and _are_as_at_start(pairs):
-            self.followed[id(copy)] = _Target(pairs)
+            self.followed[id(copy)] = _Target(pairs, until_gone(copy, self.followed, id(copy)))
         return id(copy) in self.followed
 
     def called(self, key: int, rows: Optional[Sequence[Any]], t: int) -> None:

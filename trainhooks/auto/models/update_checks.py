@@ -18,6 +18,7 @@ from trainhooks.auto.models.sparse_rows import dense_embedding
 from trainhooks.auto.models.unused_gradients import UnusedGradients, is_listed
 from trainhooks.device import cuda, deferred
 from trainhooks.lane_entries import NANOSECOND, host_clock
+from trainhooks.program_errors import until_gone
 
 # Nanoseconds between two begins of checks: a part of the time since the first ones, within these bounds, so that short
 # runs are checked, too.
@@ -161,7 +162,7 @@ class UpdateChecks:
             if any(name in sys.modules for name in ROLLOUTS):
                 self._put("rollouts", True)
         key = id(optimizer)
-        known = _OptimizerCheck(weakref.ref(optimizer, lambda _: self._optimizers.pop(key, None)), self._kind)
+        known = _OptimizerCheck(until_gone(optimizer, self._optimizers, key), self._kind)
         self._optimizers[key] = known
         if len(self._optimizers) > 1:
             self._put("optimizers", max(len(self._optimizers), self._table.get("optimizers", 0)))

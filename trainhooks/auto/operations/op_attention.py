@@ -7,11 +7,11 @@ not say whether a gradient reaches them. There this is passed on from call to ca
 from __future__ import annotations
 
 import sys
-import weakref
 from types import CodeType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks.auto.operations.op_flops import Product
+from trainhooks.program_errors import until_gone
 from trainhooks.protocol.places import Line
 
 MAX_CONTEXT_FRAMES = 80  # of the stack that are searched for an autograd function or a checkpoint
@@ -37,13 +37,7 @@ class TensorMap:
         return found[1] if found is not None and found[0]() is tensor else None
 
     def put(self, tensor: Any, value: Any) -> None:
-        key, known = id(tensor), self._known
-
-        def forget(gone: Any) -> None:
-            if key in known and known[key][0] is gone:  # else another tensor has taken its place
-                del known[key]
-
-        known[key] = (weakref.ref(tensor, forget), value)
+        self._known[id(tensor)] = (until_gone(tensor, self._known, id(tensor)), value)
 
 
 class GradientTracker:

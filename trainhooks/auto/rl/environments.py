@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import weakref
 from functools import partial
 from threading import get_ident
 from types import ModuleType
@@ -20,6 +19,7 @@ from trainhooks.auto.rl import acting
 from trainhooks.auto.rl.instances import Instance
 from trainhooks.auto.rl.rollouts import Rollouts
 from trainhooks.lane_entries import host_clock
+from trainhooks.program_errors import until_gone
 
 WRAPPERS = ("Wrapper", "VectorWrapper")  # base classes of those around an environment, the program's own among them
 MAX_ENV_WRAPPERS = 20  # around an environment; a program has a handful
@@ -88,8 +88,7 @@ class _Watch:
         key = id(environment)
         found = self.instances.get(key)
         if found is None:
-            forget = partial(self.instances.pop, key)
-            found = self.instances[key] = Instance(weakref.ref(environment, lambda _: forget(None)))
+            found = self.instances[key] = Instance(until_gone(environment, self.instances, key))
         return found
 
     def begins(self, here: _Here, environment: Any) -> None:

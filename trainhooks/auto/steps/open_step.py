@@ -84,7 +84,7 @@ class OpenStep:
         self.put = lane.put
         session.route_thread(self.fast_path.restart(lane))
         self.thread = get_ident()
-        self.optimizers.only = self.optimizers.only_on_cpu = None
+        self.optimizers.forget_only()
         self.announced = False  # the process is known to train
         self.last: Optional[int] = None  # when the last step, or what was recorded after it, ended
         self.began = 0

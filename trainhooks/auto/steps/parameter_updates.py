@@ -10,6 +10,7 @@ from trainhooks import session
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.module_parts import is_readable, some_numbers
+from trainhooks.program_errors import until_gone
 
 # Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
 # ends the step anyway (critics trained a hundred times for each generator step); else it merges steps.
@@ -27,22 +28,19 @@ class Optimizers:
 
     Attributes:
         none_stepped: whether no optimizer has stepped so far.
-        only: the id of the only optimizer; None if there are several or it is unknown.
-        only_on_cpu: the same if its parameters are on the CPU; else None.
     """
 
     __slots__ = (
-        "_awaited", "_captured", "_missed", "_on_gpu", "_unsized", "_version", "none_stepped", "only", "only_on_cpu",
+        "_awaited", "_captured", "_on_gpu", "_only", "_only_on_cpu", "_unsized", "_version", "none_stepped",
         "without_update",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.none_stepped = True
-        self.only: Optional[int] = None
-        self.only_on_cpu: Optional[int] = None
-        self._awaited: Dict[int, Any] = {}  # by id
-        self._missed: Dict[int, int] = {}  # whole steps without its step
-        self._on_gpu: Dict[int, bool] = {}
+        self._only: Optional[int] = None
+        self._only_on_cpu: Optional[int] = None
+        self._awaited: Dict[int, List[Any]] = {}  # by id: the optimizer, and whole steps without its step
+        self._on_gpu: Dict[int, Tuple[bool, Any]] = {}  # those that have stepped: with the optimizer
         self._unsized: Set[int] = set()  # on a GPU, and the size of its state is not known
         self._version = 0  # sum over the parameters
         self._captured = False
@@ -50,30 +48,38 @@ class Optimizers:
 
     def gradients_computed(self) -> None:
         """Count a backward pass before any optimizer's first step."""
-        call_safely(self.without_update.add, [one for known in self._awaited.values() if (one := known()) is not None])
+        living = [one for known, _ in list(self._awaited.values()) if (one := known()) is not None]
+        call_safely(self.without_update.add, living)
 
     @property
     def none(self) -> bool:
         """Return whether there is no optimizer: the program updates its parameters itself."""
         return self.none_stepped and not self._awaited
 
+    @property
+    def only(self) -> Optional[int]:
+        """Return the id of the only optimizer; None if there are several or it is unknown."""
+        return self._only if self._only in self._awaited else None
+
+    @property
+    def only_on_cpu(self) -> Optional[int]:
+        """Return the same if its parameters are on the CPU; else None."""
+        return self._only_on_cpu if self._only_on_cpu in self._awaited else None
+
+    def forget_only(self) -> None:
+        """Find out anew which is the only one."""
+        self._only = self._only_on_cpu = None
+
     def add(self, optimizer: Any) -> None:
         """Wait for a new optimizer."""
         key = id(optimizer)
-
-        def forget(_: Any) -> None:
-            for known in (self._awaited, self._missed, self._on_gpu):
-                known.pop(key, None)
-            self.only = self.only_on_cpu = None
-
-        self._awaited[key] = weakref.ref(optimizer, forget)
-        self._missed[key] = 0
-        self.only = self.only_on_cpu = None
+        self._awaited[key] = [until_gone(optimizer, self._awaited, key), 0]
+        self.forget_only()
 
     def record_step(self, key: int, optimizer: Any) -> bool:
         """Record a step. Return whether the parameters are on a GPU. `optimizer` may be None if it is replayed."""
         try:
-            on_gpu = self._on_gpu[key]
+            on_gpu, _ = self._on_gpu[key]
             if key in self._unsized and optimizer is not None:  # its state came with its first step
                 self._unsized.discard(key)
                 program_facts.optimizer_remembers(optimizer)
@@ -82,7 +88,8 @@ class Optimizers:
                 return True
             firsts = [parameter for group in optimizer.param_groups for parameter in group["params"][:1]]
             devices = {parameter.device.index for parameter in firsts if parameter.is_cuda}
-            on_gpu = self._on_gpu[key] = bool(devices)
+            on_gpu = bool(devices)
+            self._on_gpu[key] = on_gpu, until_gone(optimizer, self._on_gpu, key)
             for device in devices:
                 if type(device) is int:
                     session.device.place.works_on(device)
@@ -106,7 +113,7 @@ class Optimizers:
         """Return whether parameters changed since the last call, as by a compiled optimizer, which calls no hook."""
         now = sum(
             parameter._version
-            for known in list(self._awaited.values())
+            for known, _ in list(self._awaited.values())
             for group in getattr(known(), "param_groups", ())
             for parameter in group["params"][:1]
         )
@@ -133,16 +140,16 @@ class Optimizers:
         awaited = self._awaited
         if len(awaited) == 1:
             (key,) = awaited
-            self.only = key if key in stepped else None
-            self.only_on_cpu = None if self._on_gpu.get(key, True) else self.only
+            self._only = key if key in stepped else None
+            self._only_on_cpu = None if self._on_gpu.get(key, (True, None))[0] else self._only
             return
-        self.only = None
-        for key in list(awaited):
+        self._only = None
+        for key, row in list(awaited.items()):
             if key in stepped:
-                self._missed[key] = 0
+                row[1] = 0
             else:
-                missed = self._missed[key] = self._missed.get(key, 0) + 1
-                if missed >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED_STEPS):
+                row[1] += 1
+                if row[1] >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED_STEPS):
                     awaited.pop(key, None)
 
 

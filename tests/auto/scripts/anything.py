@@ -46,7 +46,7 @@ if late:
     def on_gpu(self, key, optimizer):
         """As if the parameters were on a GPU, where a step ends with what comes next."""
         record_step(self, key, optimizer)
-        self._on_gpu[key] = True
+        self._on_gpu[key] = True, self._on_gpu[key][1]
         return True
 
     parameter_updates.Optimizers.record_step = on_gpu

@@ -6,6 +6,7 @@ from tests.harmless.compare import Program
 from tests.harmless.torch_probes import (
     autograd,
     compiling,
+    elsewhere,
     frameworks,
     loading,
     modules,
@@ -16,7 +17,19 @@ from tests.harmless.torch_probes import (
     tensors,
 )
 
-FILES = (autograd, modules, optimizers, loading, tensors, compiling, processes, surroundings, places, frameworks)
+FILES = (
+    autograd,
+    modules,
+    optimizers,
+    loading,
+    tensors,
+    compiling,
+    processes,
+    surroundings,
+    places,
+    frameworks,
+    elsewhere,
+)
 PROBES: tuple[Program, ...] = tuple(probe for file in FILES for probe in file.PROBES)
 
 PAGE = """# Probes with torch

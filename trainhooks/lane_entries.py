@@ -113,14 +113,17 @@ class UnlistedThread:
         self.ident = ident
         self.name = f"thread {ident}"
 
-    def is_alive(self) -> bool:
-        return self.ident in sys._current_frames()
-
 
 def this_thread() -> Any:
     """Return the calling thread, as `threading` lists it, else as an `UnlistedThread`."""
     ident = threading.get_ident()
     return threading._active.get(ident) or UnlistedThread(ident)  # type: ignore[attr-defined]
+
+
+def is_alive(thread: Any) -> bool:
+    """Return whether a thread runs. `Thread.is_alive` asks a lock: gevent's then lets the program's greenlets run."""
+    listed = threading._active.get(thread.ident) is thread  # type: ignore[attr-defined]
+    return listed or thread.ident in sys._current_frames()
 
 
 class Lane:

@@ -122,3 +122,26 @@ def test_an_odd_program_runs_as_bare_and_its_steps_are_counted(tmp_path: Path, s
     assert len(run.steps()) == 6
     if script == LOOKED_AT:
         assert [step["samples"] for step in run.steps()] == [4, 4, 2, 4, 4, 2]
+
+
+# As gevent's locks do: who asks one lets the program's other work run.
+LOCKS_THAT_YIELD = """
+import threading
+asked, ask = [], threading.Thread.is_alive
+def is_alive(self):
+    import sys
+    if "/trainhooks/" in sys._getframe(1).f_code.co_filename: asked.append(self.name)
+    return ask(self)
+threading.Thread.is_alive = is_alive
+def train():
+    for _ in range(6): learn(torch.randn(8, 4))
+train()
+for _ in range(3): one = threading.Thread(target=train); one.start(); one.join()
+print(asked)
+"""
+
+
+def test_threads_are_asked_for_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD + LOCKS_THAT_YIELD)
+    seen = watched(tmp_path, str(tmp_path / "train.py"))
+    assert (seen.code, seen.out, seen.err) == (0, "[]\n", "")

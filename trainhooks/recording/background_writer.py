@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
 from trainhooks.device.device_lane import DeviceLane
 from trainhooks.device.device_times import DeviceTimes
-from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, monotonic_seconds
+from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, is_alive, monotonic_seconds
 from trainhooks.own_thread import PAUSE, unpatched
 from trainhooks.program_errors import FAILED, failure, show
 from trainhooks.protocol import calls, control, process_identity, rundir, secrets
@@ -246,7 +246,7 @@ class BackgroundWriter:
             batches = self._assembler_of(lane)
             assembler = batches.assembler
             # A lane with a follower is the training's: its next step may come from another thread.
-            ended = not (assembler.is_main or lane.follower is not None or lane.thread.is_alive())
+            ended = not (assembler.is_main or lane.follower is not None or is_alive(lane.thread))
             entries = lane.entries
             if len(entries) == entries.maxlen:
                 self._dropped += 1  # at least one entry was lost; the number is unknown

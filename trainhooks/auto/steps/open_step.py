@@ -277,7 +277,7 @@ class OpenStep:
 
     def _has_ended(self) -> bool:
         """Return whether its thread has ended. The number of one that has may be another's by now."""
-        return not self.lane.thread.is_alive() and self.thread not in sys._current_frames()
+        return not lane_entries.is_alive(self.lane.thread) and self.thread not in sys._current_frames()
 
     def _announce(self) -> None:
         if self.optimizers.none_stepped and self.unseen_updates < MIN_UNSEEN_UPDATES:

@@ -244,7 +244,8 @@ train(); torch.save(model, 'model.pt'); print(opened)
     "an audit hook that forbids all but its own": """
 home = os.getcwd()
 def guard(event, args):
-    if event in ('open', 'os.mkdir', 'os.rename', 'socket.connect', 'subprocess.Popen') and home not in str(args[0]):
+    writes = event == 'open' and args[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in ('os.mkdir', 'os.rename', 'socket.connect')) and home not in str(args[0]):
         raise PermissionError(event)
 sys.addaudithook(guard); print(train(), train()); torch.save(model.state_dict(), home + '/w.pt')
 print(len(os.listdir(home)))
@@ -315,13 +316,6 @@ print(deep(50))
 try: deep(380)
 except RecursionError as error: print('too deep')
 print(train())
-""",
-    "a subinterpreter beside a training": """
-try: import _xxsubinterpreters as interpreters
-except ImportError: import _interpreters as interpreters
-made = interpreters.create(); print(train())
-interpreters.run_string(made, 'import sys, json; print(json.dumps(sorted(m for m in sys.modules if "train" in m)))')
-interpreters.destroy(made); print(train())
 """,
     "objects that raise in whatever is asked of them": """
 class Bad:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ from trainhooks.protocol.limits import MAX_NAME, clean
 
 SCAN_SHARE = 0.01  # of one core, for the search for new processes on a host with thousands of them
 IO_SHARE = 0.002
+# For the pages that processes share, which are counted once. The kernel walks all page tables of a process for that: a
+# second for some 100 GB. Since this version it lets the program's own calls for memory pass meanwhile.
+SHARED_SHARE = 0.002
+SHARED_KERNEL = (5, 10)
 FILES_SHARE = 0.001
 FILES_EVERY = 30.0  # seconds
 
@@ -33,6 +39,8 @@ class Tree:
         self._scan = Paced(SCAN_SHARE)
         self._family = ProcessRoles()
         self._threads = Threads()
+        self._shares = Paced(SHARED_SHARE)
+        self._shared: dict[int, int] = {}  # bytes of a process that are counted as others', when last read
         self._io = Paced(IO_SHARE)
         self._moved: dict[int, tuple[int, int]] = {}  # bytes read and written, by process
         self._moved_all = [0, 0]  # total bytes read and written, including ended processes
@@ -53,6 +61,9 @@ class Tree:
             with self._scan.timed(now):
                 self._find(roots)
                 self._family.update(self._members, trainers)
+        if len(self._members) > 1 and _counts_shared() and self._shares.due(now):
+            with self._shares.timed(now):
+                self._shared = {pid: _shared(process) for pid, process in self._members.items()}
         self._fill_use(reading, trainers, now)
         if reading.tree_processes is None:
             return
@@ -76,8 +87,9 @@ class Tree:
             if figures is None:
                 del self._members[pid]  # it ended
                 continue
-            rss += figures[1]
-            trainers_rss += figures[1] if pid in trainers else 0
+            held = max(0, figures[1] - self._shared.get(pid, 0))
+            rss += held
+            trainers_rss += held if pid in trainers else 0
             threads += figures[2]
             stopped += figures[3]
             seconds[pid] = figures[0]
@@ -137,6 +149,22 @@ def _figures(process: psutil.Process) -> tuple[float, int, int, bool]:
         times = process.cpu_times()
         rss = process.memory_info().rss
         return sum(times[:4]), rss, process.num_threads(), process.status() in _STOPPED
+
+
+def _shared(process: psutil.Process) -> int:
+    """Return the bytes of a process that other processes hold as well, less its part of them; 0 where unknown."""
+    read = attempt(lambda: (process.memory_info().rss, text_of(f"/proc/{process.pid}/smaps_rollup")))
+    found = None if read is None or read[1] is None else _PSS.search(read[1])
+    return 0 if read is None or found is None else max(0, read[0] - int(found[1]) * 1024)
+
+
+_PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+
+
+@functools.cache
+def _counts_shared() -> bool:
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= SHARED_KERNEL
 
 
 # The training's threads: the busiest one, and how long they waited for a core.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from monitor.sources import process_tree
 from monitor.sources.host import HostSource, read_pressure
 from tests.signals import send_group_signal
 from trainhooks.protocol import rundir
@@ -131,3 +132,26 @@ def test_stopped_processes_and_what_is_printed(tmp_path: Path) -> None:
         readings(source, child.pid, lambda r: r.tree_stopped == 1)
         child.send_signal(signal.SIGCONT)
         readings(source, child.pid, lambda r: r.tree_stopped is None)
+
+
+FORKED = """
+import os, time
+held = bytearray(os.urandom(1 << 20) * 256)
+for _ in range(3):
+    if not os.fork():
+        kept = bytes(held) if os.environ.get("COPIES") else None
+        time.sleep(99)
+time.sleep(2)
+print(); time.sleep(99)
+"""
+
+
+@pytest.mark.skipif(not process_tree._counts_shared(), reason="the kernel stops calls for memory meanwhile")
+@pytest.mark.parametrize("copies", [0, 3])
+def test_memory_that_processes_share_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    monkeypatch.setenv("COPIES", "1" * (copies > 0))
+    with training(FORKED) as child:
+        reading = readings(HostSource(tmp_path), child.pid, lambda r: r.tree_processes == 4)
+    assert reading.tree_rss is not None and (copies + 1) * 256 <= reading.tree_rss >> 20 < (copies + 1) * 256 + 128

@@ -368,7 +368,7 @@ class Host(Event):
     net_in: Optional[float] = None
     net_out: Optional[float] = None
     tree_cpu: Optional[float] = None  # percent of one core, the training's process tree
-    tree_rss: Optional[int] = None
+    tree_rss: Optional[int] = None  # pages that its processes share are counted once, where the kernel tells them
     trainers_rss: Optional[int] = None  # of `tree_rss`, the processes that report steps
     tree_processes: Optional[int] = None
     tree_threads: Optional[int] = None

@@ -7,7 +7,7 @@ import math
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowd_line
 from monitor.model.report import Finding, Straggler
-from monitor.model.steps.sampled_calls import kind_of
+from monitor.model.steps.sampled_calls import kinds_of
 from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.time_split import once_in
 from monitor.model.steps.unnamed_time import UNNAMED
@@ -85,7 +85,7 @@ def sampled_seconds(evidence: Evidence, what: str) -> float:
 def sampled_activity(evidence: Evidence) -> tuple[str, float] | None:
     """Return what most of the time in no phase is by the stack samples, and its seconds."""
     samples = {} if evidence.host_only else evidence.sampled_seconds(*UNNAMED)
-    for what in sorted({name for sample in samples if (name := kind_of(sample.place)) is not None}):
+    for what in sorted({name for name in kinds_of(sample.place for sample in samples).values() if name is not None}):
         seconds = unnamed_seconds(evidence) * activity_share(samples, what)
         if seconds and evidence.loop_part(seconds) >= MIN_SAMPLED_LOOP_SHARE:
             return what, seconds
@@ -93,8 +93,8 @@ def sampled_activity(evidence: Evidence) -> tuple[str, float] | None:
 
 
 def activity_share(samples: dict[Sample, float], what: str) -> float:
-    total = sum(samples.values())
-    part = sum(seconds for (_, place), seconds in samples.items() if kind_of(place) == what) / total if total else 0.0
+    total, kinds = sum(samples.values()), kinds_of(place for _, place in samples)
+    part = sum(seconds for (_, place), seconds in samples.items() if kinds[place] == what) / total if total else 0.0
     return part if part >= MIN_ACTIVITY_SHARE else 0.0
 
 

@@ -41,6 +41,15 @@ def kind_of(place: Place) -> str | None:
     return known or _KINDS.get(place.activity)
 
 
+def kinds_of(places: Iterable[Place]) -> dict[Place, str | None]:
+    """Return the same of several places, where a function that saves a checkpoint opens and syncs its file for that."""
+    kinds = {place: kind_of(place) for place in places}
+    saving = {(place.file, place.function) for place, what in kinds.items() if what == CHECKPOINT}
+    saving = {function for function in saving if function[1].isidentifier()}  # a script's own lines are in none
+    own = (place for place in kinds if place.activity in (calls.FILE, calls.FSYNC))
+    return kinds | {place: CHECKPOINT for place in own if (place.file, place.function) in saving}
+
+
 MIN_LOOKS = 30  # stack samples: a share of 20% is then known to within 12 percentage points
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from monitor.sources.polling import Rate, attempt, text_of
-from monitor.sources.process_tree import Tree
+from monitor.sources.process_tree import Others, Tree
 from trainhooks.protocol import events, process_identity, rundir
 from trainhooks.protocol.limits import MAX_INTEGER
 
@@ -176,6 +176,7 @@ class HostSource:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._tree = Tree()
+        self._others = Others()
         self._cgroup = Cgroup()
         names = ("disk_read", "disk_write", "net_in", "net_out", "swap_in", "swap_out", "cpu_stolen", "output")
         self._rates = {name: Rate() for name in names}
@@ -198,6 +199,7 @@ class HostSource:
         if roots:
             self._fill_surroundings(reading, roots[0], now)
         self._tree.fill(reading, roots, _trainers(self._run), now)
+        self._others.fill(reading, self._tree.members, now)
         return reading
 
     def _fill_machine(self, reading: events.Host) -> None:

@@ -155,3 +155,14 @@ def test_memory_that_processes_share_is_counted_once(
     with training(FORKED) as child:
         reading = readings(HostSource(tmp_path), child.pid, lambda r: r.tree_processes == 4)
     assert reading.tree_rss is not None and (copies + 1) * 256 <= reading.tree_rss >> 20 < (copies + 1) * 256 + 128
+
+
+def test_the_busiest_process_beside_the_training(tmp_path: Path) -> None:
+    busy = "print()\nwhile 1: pass"
+    with training("print(); import time; time.sleep(99)") as child, training(busy), training(busy), training(busy):
+        source = HostSource(tmp_path)
+        if (os.cpu_count() or 1) > 4:
+            return  # three busy processes are no busy host there
+        reading = readings(source, child.pid, lambda r: r.others_busiest_name is not None)
+    assert reading.others_busiest is not None and reading.others_busiest > 5.0
+    assert reading.others_busiest_name is not None and reading.others_busiest_name != f"python {child.pid}"

@@ -29,7 +29,19 @@ def event(kind: str, seq: int, t: float, **more: Any) -> dict[str, Any]:
     """A whole event of a kind, with `EVIL` in all its texts; absent ones are written, too."""
     whole = next(row for row in WHOLE if row["kind"] == kind)
     made = {name: each if name in KEPT else everywhere(each) for name, each in whole.items()}
-    for name in ("name", "host", "detail", "code", "error", "note", "tree_busiest_name", "driver", "bus_id", "frame"):
+    for name in (
+        "name",
+        "host",
+        "detail",
+        "code",
+        "error",
+        "note",
+        "tree_busiest_name",
+        "others_busiest_name",
+        "driver",
+        "bus_id",
+        "frame",
+    ):
         if name in made:
             made[name] = EVIL
     if kind == "gpu":

@@ -397,6 +397,8 @@ class Host(Event):
     tree_stopped: Optional[int] = None  # processes that a signal or a debugger has stopped
     output: Optional[float] = None  # bytes a second that the training prints
     cpu_stolen: Optional[float] = None  # percent of the machine that its hypervisor gave to others
+    others_busiest: Optional[float] = None  # percent of one core: the busiest process beside it, on a busy host
+    others_busiest_name: Optional[str] = None
 
 
 @dataclass

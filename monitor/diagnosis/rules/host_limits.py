@@ -87,6 +87,10 @@ def _neighbors(evidence: Evidence) -> Finding | None:
     stolen = sum(row.cpu_stolen or 0.0 for row in readings) / len(readings)
     if stolen >= MIN_STEAL_PERCENT:
         lines.append(f"{percent(stolen)} of CPU time went to other virtual machines (steal)")
+    named = [row for row in starved if row.others_busiest_name is not None]
+    who = named[-1].others_busiest_name if named else None
+    if who is not None:
+        lines.append(f"the busiest of them: {who}, {percent(named[-1].others_busiest or 0.0)} of a core")
     return Finding(
         code="cpu-starved",
         certain=len(readings) >= MIN_WARNING_READINGS,
@@ -94,7 +98,8 @@ def _neighbors(evidence: Evidence) -> Finding | None:
         title=f"CPU contention: other programs keep the {cores} cores busy, training gets"
         f" {percent(100 - 100 * others / used)} of used CPU time",
         evidence=lines,
-        advice="Check who it is (top, by CPU). Timings of this run say more about the neighbors than about its code.",
+        advice=("Find the process (top, by CPU)" if who is None else f"Move {who} away, or this run") + ". Timings of"
+        " this run say more about the neighbors than about its code.",
         lost_fraction=None if waited is None else _lost_in_steps(evidence, readings),
     )
 

@@ -163,7 +163,7 @@ def _metrics(row: Comparison, markdown: bool) -> list[str]:
 
 def _changed(row: Comparison, markdown: bool) -> list[str]:
     if not row.changed:
-        return [_title("No known change", markdown)]
+        return [_title("Same command, config and versions", markdown)]
     lines = [_title("Changes", markdown)]
     for change in row.changed[:MOST_CHANGES]:
         lines.append(_item(f"{change.name}: {_value(change.before)} → {_value(change.after)}", markdown))

@@ -56,7 +56,7 @@ def iteration(report: Report) -> Section | None:
 
 
 def unnamed(report: Report) -> Section | None:
-    """Return the time in no phase by lines of the program."""
+    """Return the unnamed time by lines of the program."""
     account = report.unnamed
     if account is None or not account.matters(report.wall.stepping):
         return None
@@ -66,6 +66,6 @@ def unnamed(report: Report) -> Section | None:
         place = "elsewhere" if part.place is None else clean(part.place, 128)
         rows.append([clean(part.activity or "", 24), place, duration(part.seconds), share(part.share), grown])
     clock = "" if report.device is None else " by the host's clock"
-    parts = f"divided by {account.looks:,} stack samples; share of the time {SINCE}"
-    line = f"{duration(account.seconds)} measured{clock}, {parts}"
-    return Section("Time in no phase (sampled)", [line], rows, left=2)
+    parts = f"places sampled, {account.looks:,} looks; share of the time {SINCE}"
+    line = f"{duration(account.seconds)}{clock}; {parts}"
+    return Section("Unnamed time", [line], rows, left=2)

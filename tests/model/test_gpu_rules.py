@@ -10,7 +10,7 @@ from monitor.model.report import Finding
 
 from .gpu_plays import Play
 
-OVER = "(over)"
+OVER = "(ended)"
 SLOW_LINK = {"pcie_gen": 1, "pcie_gen_max": 5, "pcie_width": 16, "pcie_width_max": 16}
 NARROW_LINK = {"pcie_gen": 4, "pcie_gen_max": 4, "pcie_width": 8, "pcie_width_max": 16}
 STRANGER: dict[str, Any] = {"processes": [(7, "jupyter", 2**33, False)]}

@@ -271,7 +271,7 @@ def test_a_drift_that_recovered_promises_nothing_to_the_steps_to_come() -> None:
     for _ in range(20):
         told.step(forward=jitter(0.1), backward=jitter(0.1))
     (finding,), _ = judged(told)
-    assert finding.over and finding.recoverable is None and "(over)" in finding.title
+    assert finding.over and finding.recoverable is None and "(ended)" in finding.title
     assert finding.severity == "info"
 
 

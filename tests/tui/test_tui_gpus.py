@@ -280,8 +280,8 @@ async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on,
     [
         (40.0, "hardware slowdown, hardware thermal", False),
         (58.0, "hardware thermal until 7 s ago", True),
-        (70.0, "not throttled", True),
-        (math.inf, "not throttled at the end", True),
+        (70.0, "no throttling", True),
+        (math.inf, "no throttling at the end", True),
     ],
 )
 async def test_finding_and_gpu_tell_the_same(app_on, screen_text, seconds, now: str, over: bool) -> None:

@@ -158,7 +158,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
 def _idle_lines(device: Device) -> list[str]:
     lines = []
     if device.queue_empty is not None:
-        lines.append(f"GPU queue empty at every mark in {share(device.queue_empty)} of step time")
+        lines.append(f"the GPU had nothing queued in {share(device.queue_empty)} of step time")
     if device.trace is not None and device.trace.busy is not None:
         lines.append(f"kernels run in {share(device.trace.busy)} of a usual step; {traced.how(device.trace)}")
     elif device.sm_active is not None:

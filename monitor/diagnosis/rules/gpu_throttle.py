@@ -129,7 +129,7 @@ def _throttle_finding(
     return Finding(
         code=code,
         severity="info" if is_normal else own,
-        title=f"{name} {what}{'' if open_gpus else ' (over)'}" + (f": {words}" if words else ""),
+        title=f"{name} {what}{'' if open_gpus else ' (ended)'}" + (f": {words}" if words else ""),
         evidence=lines,
         advice=advice,
         cost=cost,
@@ -275,7 +275,7 @@ def pcie_downtrained(evidence: GpuEvidence) -> Finding | None:
     return Finding(
         code="pcie-downtrained",
         severity=severity(evidence, rows) if is_bad and is_open else "info",
-        title=f"GPU {rows[0].index} PCIe link below its maximum{'' if is_open else ' (over)'}: {rows[0].detail}",
+        title=f"GPU {rows[0].index} PCIe link below its maximum{'' if is_open else ' (ended)'}: {rows[0].detail}",
         evidence=[f"GPU {row.index}: {row.detail}, under load" for row in rows[:MAX_EVENTS]],
         advice="It matters where much is copied (data, offloading, all-reduce without NVLink). Reseat the GPU, check"
         " the slot's wiring and the BIOS; risers and bifurcated slots halve the link.",
@@ -294,7 +294,7 @@ def gpu_shared(evidence: GpuEvidence) -> Finding | None:
     return Finding(
         code="gpu-shared",
         severity=severity(evidence, rows),
-        title=f"GPU {rows[0].index} shared with other processes{'' if rows[0].end is None else ' (over)'}:"
+        title=f"GPU {rows[0].index} shared with other processes{'' if rows[0].end is None else ' (ended)'}:"
         f" {rows[0].detail}",
         evidence=[f"GPU {row.index}: {row.detail}, for {duration(row.seconds)}" for row in rows[:MAX_EVENTS]],
         advice="Their kernels and yours take turns. Find the owner (nvidia-smi, ps -o user= -p PID), or choose a free"

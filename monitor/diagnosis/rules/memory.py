@@ -303,13 +303,15 @@ def memory_headroom(evidence: Evidence) -> Finding | None:
     peak, total = memory
     if 1 - peak / total < MIN_UNUSED_SHARE:
         return None
+    batch = evidence.count_setting("per_device_train_batch_size", "batch_size")
+    larger = f"{batch[0]} {batch[1]} -> {2 * batch[1]}" if batch is not None else "a batch twice as large"
     return Finding(
         code="memory-headroom",
         severity="info",
         title=f"Unused GPU memory: {share(1 - peak / total)}",
         evidence=[f"peak {size_of(peak, total)} in {evidence.steps:,} steps"],
-        advice="Use it where it gains: no gradient checkpointing, or a larger batch with less accumulation, while"
-        " tokens/s grow.",
+        advice=f"{share(1 - peak / total)} of GPU memory is free: try {larger} with less accumulation while tokens/s"
+        " grow, or no gradient checkpointing.",
     )
 
 

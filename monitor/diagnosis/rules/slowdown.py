@@ -90,7 +90,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         code="slow-drift",
         cost=1.0 - early / late,
         certain=not (crowd or over or jumps or is_unsure),
-        title=f"Drift: steps {share(late / early - 1)} slower than at the start{where}{' (over)' if over else ''}",
+        title=f"Drift: steps {share(late / early - 1)} slower than at the start{where}{' (ended)' if over else ''}",
         evidence=lines,
         advice="Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk. Check"
         " for lower clocks (heat, power) and new neighbors on the host.",

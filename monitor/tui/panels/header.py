@@ -167,11 +167,10 @@ def _start(work: OpenWork, is_first: bool) -> Row:
 
 
 def _after(step: int, report: Report) -> str:
-    """Return the words for the time after a step while nothing later is known."""
-    if (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE_SECONDS:
-        return f"steps under {PULSE_SECONDS:g} s: open step not shown"
+    """Return the words for the time after a step while nothing later is known; none where the line above says it."""
+    is_quick = (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE_SECONDS
     is_shown_above = report.progress.steps_done - step in (0, 1)  # steps are counted from 0 or from 1
-    return "step just ended" if is_shown_above else f"step {step:,} ended"
+    return "" if is_quick or is_shown_above else f"step {step:,} ended"
 
 
 def _for(seconds: float | None) -> str:

@@ -234,12 +234,12 @@ def over_the_run(rows: list[PhaseRow], times: Lane, options: ViewOptions, width:
 
 
 def _unnamed(view: View, width: int) -> list[Row]:
-    """Return the time in no phase by lines of the program; empty where it is little or not sampled."""
+    """Return the unnamed time by lines of the program; empty where it is little or not sampled."""
     account = view.report.unnamed
     if account is None or not account.matters(view.report.wall.stepping):
         return []
-    measured = f"   {units.duration(account.seconds)} measured, divided by {account.looks:,} stack samples"
-    rows: list[Row] = [[], cut([(" Time in no phase", "text bold"), (measured, "muted")], width - 1)]
+    measured = f"   {units.duration(account.seconds)}; places sampled, {account.looks:,} looks"
+    rows: list[Row] = [[], cut([(" Unnamed time", "text bold"), (measured, "muted")], width - 1)]
     for part in account.parts[:_MOST_PLACES]:
         name = ", ".join(filter(None, (part.activity, part.place))) or "elsewhere"
         line: Row = [(column(units.share(part.share), 8, right=True), "text bold"), ("  ", "text"), (name, "text")]

@@ -62,7 +62,7 @@ def throttle_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[ThrottleEven
     ended = [episode.reason for episode in episodes if episode.end is None and episode.reason in REASONS_WITH_BIT]
     if ended:
         return [(f"{', '.join(ended)} {until(detail, ended)}", "warning")]
-    return [("not throttled" if running else "not throttled at the end", "muted")]
+    return [("no throttling" if running or not episodes else "no throttling at the end", "muted")]
 
 
 def until(detail: GpuDetail, reasons: Collection[str]) -> str:

@@ -119,7 +119,8 @@ def now(view: View) -> Row:
     again: Row = [(f"no step since the restart ({units.age(work.restarting)})", "warning"), (" › ", "faint")]
     role = "".join(f" {printable(part[:60])}" for part in (work.role, work.stage) if part)
     if work.step is not None and work.step_seconds is None:
-        row = [(_after(work.step, view.report), "muted")]
+        after = _after(work.step, view.report)
+        row = [(after, "muted")] if after else []
     elif work.step is not None:
         row = [(f"step {work.step:,}{role}: ", "muted")]
         if work.phase is not None:
@@ -439,7 +440,7 @@ def _in_one(view: View, width: int, step: Row, notes: list[Row]) -> Row:
     """Return the current activity in one row, after the step if that is not shown above."""
     doing = now(view)
     if step and row_width(step) + row_width(doing) + 7 <= width:
-        doing = [*step, ("  ·  ", "faint"), *doing]
+        doing = [*step, *([("  ·  ", "faint")] if doing else []), *doing]
     return _with([(" ", "text"), *doing], notes, width)
 
 
@@ -464,7 +465,7 @@ def _with(row: Row, parts: list[Row], width: int) -> Row:
     """Return `row` followed by those parts that have room."""
     for part in parts:
         if row_width(row) + row_width(part) + 5 < width:
-            row = [*row, ("  ·  ", "faint"), *part]
+            row = [*row, *([("  ·  ", "faint")] if row_width(row) > 1 else []), *part]  # after more than its margin
     return row
 
 

@@ -34,6 +34,10 @@ def leave(plan: Plan, started: Started, kills: tuple[str | None, int | None]) ->
     stdin = -1 if started.stdin is None else started.stdin
     if copied is None or started.master is not None or not waiting.is_roomy(str(plan.run)):
         return
+    try:
+        os.close(os.pidfd_open(started.pid))
+    except (AttributeError, OSError):  # another system than Linux, or an old one: `waiting` could not wait
+        return
     state = {
         "run": str(plan.run),
         "separate_streams": plan.separate_streams,

@@ -16,6 +16,8 @@ GUARDED = {
     ("trainhooks/recording/facts.py", "sched_getaffinity"): "AttributeError is caught",
     ("monitor/running/inherited.py", "F_SETSIG"): "AttributeError is caught",
     ("monitor/running/stopping.py", "io_counters"): "AttributeError is suppressed",
+    ("monitor/running/leaving.py", "pidfd_open"): "AttributeError is caught",
+    ("monitor/running/waiting.py", "pidfd_open"): "`leaving` has tried it",
     ("monitor/sources/process_tree.py", "io_counters"): "within `attempt`",
     ("monitor/sources/host.py", "steal"): "within `attempt`",
     ("monitor/running/launched_training.py", "waitid"): "behind `_subreaper`, which is Linux's",

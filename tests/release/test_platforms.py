@@ -17,6 +17,8 @@ GUARDED = {
     ("monitor/running/inherited.py", "F_SETSIG"): "AttributeError is caught",
     ("monitor/running/stopping.py", "io_counters"): "AttributeError is suppressed",
     ("monitor/running/leaving.py", "pidfd_open"): "AttributeError is caught",
+    ("monitor/running/output.py", "memfd_create"): "AttributeError is caught",
+    ("monitor/running/supervise.py", "pidfd_open"): "AttributeError is caught",
     ("monitor/running/waiting.py", "pidfd_open"): "`leaving` has tried it",
     ("monitor/sources/process_tree.py", "io_counters"): "within `attempt`",
     ("monitor/sources/host.py", "steal"): "within `attempt`",

@@ -41,7 +41,7 @@ for name in ('threading', 'warnings', 'signal', 'builtins'):
 LISTED = [
     "argparse.ArgumentParser.parse_known_args",
     "os._exit", "os.execv", "os.execve",
-    "subprocess.TimeoutExpired.__init__",
+    "subprocess.Popen.communicate", "subprocess.Popen.wait", "subprocess.TimeoutExpired.__init__",
     "sys.__excepthook__", "sys._trainmon_started", "sys.excepthook", "sys.meta_path: Home", "sys.meta_path: _Finder",
 ]  # fmt: skip
 

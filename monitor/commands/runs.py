@@ -146,6 +146,9 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
     if len(runs) < 2:
         raise UserError("name at least two runs: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
     first, *others = [view_of(named, measured=False) for named in runs]
+    same = next((other for other in others if other.report.run.id and other.report.run.id == first.report.run.id), None)
+    if same is not None:
+        raise UserError(f"{same.report.run.id} is both runs: name another one (`trainmon ls` lists them)")
     rows = [compared(first, other) for other in others]
     if form == "json":
         click.echo(json.dumps(comparison.mapping(rows), indent=2, allow_nan=False))

@@ -37,6 +37,12 @@ _FAULTS = (
     re.compile(r"((?:ERROR: Unexpected )?[Bb]us error.{0,200})"),
 )
 
+NOT_STARTED = "Python did not start the program: "  # begins the error of a mistake in the command
+_NOT_STARTED = re.compile(
+    r"^\S{0,1024}python[\d.]{0,8}: "
+    r"((?:can't open file|can't find '__main__' module|No module named|Error while finding module) .{1,400})"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PrintedError:
@@ -63,6 +69,9 @@ def printed_error(text: str, directory: str) -> PrintedError | None:
     """
     # Each frame of a progress bar counts: where one goes on, so did the program.
     lines = [row[:MAX_LINE_LENGTH] for row in re.split("\r?\n|\r", _COLOR.sub("", text).rstrip())]
+    started = _NOT_STARTED.match(lines[-1])
+    if started is not None:
+        return PrintedError(clean(mask(f"{NOT_STARTED}{started[1]}"), MAX_ERROR_CHARACTERS))
     late = max(0, len(lines) - MAX_LINES_AFTER)
     found = next((hit for fault in _FAULTS[:1] for line in lines[late:] if (hit := fault.search(line))), None)
     if found is not None:

@@ -63,3 +63,17 @@ def test_a_collective_that_timed_out_comes_before_what_follows_from_it() -> None
 def test_a_secret_in_a_message_is_masked() -> None:
     found = printed_error(TRACE.replace("CUDA out of memory.", "login(token='hf_abcdefghijklmnopqrstu')"), "/job")
     assert found is not None and "abcdefgh" not in found.error
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "can't open file '/job/trian.py': [Errno 2] No such file or directory",
+        "No module named trian",
+        "Error while finding module specification for 'a.b' (ModuleNotFoundError: No module named 'a')",
+    ],
+)
+def test_a_mistake_in_the_command(said: str) -> None:
+    found = printed_error(f"/opt/venv/bin/python3.12: {said}\n", "/job")
+    assert found is not None and found.error == f"Python did not start the program: {said}"
+    assert printed_error(f"/opt/venv/bin/python3.12: {said}\nstep 1 loss 2\n", "/job") is None  # another one's

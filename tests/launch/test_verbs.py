@@ -77,8 +77,9 @@ def test_journals_alone_are_a_run(state: State) -> None:
 
 
 def test_compare_wants_two(two_runs: State) -> None:
-    done = two_runs.call("compare", "before")
-    assert done.returncode == 2 and done.stderr.decode().count("\n") == 1
+    for runs in (["before"], ["before", "before"]):
+        done = two_runs.call("compare", *runs)
+        assert done.returncode == 2 and done.stderr.decode().count("\n") == 1
 
 
 def test_export_to_a_pipe_and_to_a_file(two_runs: State) -> None:

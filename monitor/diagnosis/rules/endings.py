@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from signal import Signals
 
-from monitor.console.printed_error import RANK_ENDED
+from monitor.console.printed_error import NOT_STARTED, RANK_ENDED
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.memory import gpu_advice, host_advice, host_readings
@@ -109,11 +109,20 @@ RANK_ADVICE = (
 )
 
 
+START_ADVICE = (
+    "Check the command: the file's name, the directory that it is started in, and which Python it is (a package is"
+    " found by the one that it is installed in)."
+)
+
+
 def _exception(evidence: Evidence, error: str) -> Finding:
     """Report an error, by the hooks or as the program printed it."""
     outcome = evidence.report.outcome
     if error.startswith(RANK_ENDED):
         return _crash_finding(f"Crashed: {error[:MAX_TYPE_LENGTH]}", [], evidence, RANK_ADVICE)
+    if error.startswith(NOT_STARTED):
+        why = error.removeprefix(NOT_STARTED)
+        return _crash_finding(NOT_STARTED.rstrip(": "), [why[:MAX_ERROR_LENGTH]], evidence, START_ADVICE)
     kind, _, message = error.partition(":")
     kind = kind.rpartition(".")[2][:MAX_TYPE_LENGTH]
     where = f" at {outcome.place}" if outcome.place else f":{message[:MAX_TYPE_LENGTH]}" if message.strip() else ""

@@ -108,6 +108,8 @@ def _tell_generations(told: str, first: str, original: Function) -> Function:
             unseen.drop_own_frames(error)
             raise
         tracker = framework.tracker
+        if _thread_state.is_generating:  # a streamer shows what is not complete
+            return made
         if tracker is not None and not tracker.silent and tracker.thread == threading.get_ident():
             call_safely(getattr(tracker.generations, told), args[0] if args else kwargs.get(first), made)
         return made

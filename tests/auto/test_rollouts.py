@@ -185,8 +185,9 @@ def test_actions_chosen_with_gradients_are_rollout_or_evaluation(script) -> None
     row = run.report.metrics["env_steps"]
     assert (row.mean * row.count, run.report.metrics["episode_length"].count) == (135, 13)
     assert found["rollout"] == pytest.approx(spent["rollout"] / (spent["all"] - spent["eval"]), abs=0.06)
-    assert len(run.spans("eval")) == 8
-    assert sum(span["duration"] for span in run.spans("eval")) == pytest.approx(spent["eval"], rel=0.15)
+    first, *others = run.spans("eval")  # the first one comes before all learning, and before the program's own clock
+    assert len(others) == 8 and first["duration"] == pytest.approx(spent["eval"] / 8, rel=0.5)
+    assert sum(span["duration"] for span in others) == pytest.approx(spent["eval"], rel=0.15)
 
 
 @pytest.mark.long

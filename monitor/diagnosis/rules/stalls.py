@@ -292,9 +292,7 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
         return _silent_finding(title, lines, START_ADVICE.get(start.what, ""))
     if evidence.is_running and (elapsed is None or elapsed < MIN_WAIT_SECONDS):
         return None
-    acting, gradients = evidence.state.acting, evidence.facts.without_update
-    if gradients.passes and not gradients.optimizers:
-        return _silent_finding(f"No steps: {gradients.passes:,} backward passes or more, and no optimizer", [], BY_HAND)
+    acting = evidence.state.acting
     if acting is not None:
         return _silent_finding(ONLY_ACTING, _collected(acting.metrics), ACTING_ADVICE)
     has_reported = any(producer.source not in ("recorder", "console") for producer in evidence.state.producers.values())

@@ -23,6 +23,7 @@ from trainhooks.auto.models.own_writing import OwnWriting
 from trainhooks.auto.operations.op_inspection import inspection
 from trainhooks.auto.steps.step_order import ODD
 from trainhooks.auto.steps.step_tracker import StepTracker
+from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
 from trainhooks.program_errors import until_gone
 
@@ -97,10 +98,11 @@ class TrainedModels:
     def steps(self, optimizer: Any) -> None:
         """Follow the parts of models that are never called themselves, in an optimizer's first steps."""
         key, tracker = id(optimizer), self._tracker
-        if tracker.checks.left and self._copies.targets.followed:
+        reads = not cuda.modes_active()  # the program's mode would see it
+        if tracker.checks.left and self._copies.targets.followed and reads:
             call_safely(self._copies.targets.updates, tracker.rollouts.acted_at)
         if key not in self.settled:
-            if key not in self._steps:
+            if key not in self._steps and reads:
                 call_safely(self._copies.targets.first_step, optimizer)
             self._steps[key] = 1
             self.settle(optimizer)

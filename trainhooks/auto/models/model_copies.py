@@ -109,7 +109,7 @@ class ModelCopies:
             own = any(one.grad is not None for one in held)  # an optimizer of its own may come to hold it
             if not shapes or own or [one.shape for one in held] != shapes:
                 continue
-            may_be_target = self.targets.follow(module, trained)
+            may_be_target = not cuda.modes_active() and self.targets.follow(module, trained)
             if not is_known and (leads or may_be_target) and len(self._followed) < MAX_COPIES:
                 vars(module)[self._attribute] = wrapper(self._function(module, trained, leads))
 
@@ -121,7 +121,7 @@ class ModelCopies:
 
     def learns(self, given: Any) -> None:
         """Take the input of a trained model's call with gradients, in a step that is checked."""
-        if self.targets.followed:
+        if self.targets.followed and not cuda.modes_active():
             self.targets.learns(self._values(given))
 
     def _function(self, module: Any, trained: Any, leads: bool) -> Callable[..., Any]:

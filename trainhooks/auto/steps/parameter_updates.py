@@ -10,6 +10,7 @@ from trainhooks import session
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.module_parts import is_readable, some_numbers
+from trainhooks.device import cuda
 from trainhooks.program_errors import until_gone
 
 # Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
@@ -168,7 +169,9 @@ class WithoutUpdate:
         self._start: List[Tuple[Any, Tuple[float, ...]]] = []  # parameters, held weakly, and their first numbers
 
     def add(self, optimizers: List[Any]) -> None:
-        """Count a backward pass; `optimizers` are those alive, none of which has stepped."""
+        """Count a backward pass. `optimizers` are those alive; none has stepped. Without one nothing trains."""
+        if not optimizers or cuda.modes_active():  # the program's mode would see what is read
+            return
         self.passes += 1
         if self.passes == 1:
             held = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
@@ -176,9 +179,8 @@ class WithoutUpdate:
             self._start = [(weakref.ref(one), some_numbers(one)) for one in some if is_readable(one)]
         if self.passes >= self._next_report:
             self._next_report *= 2
-            if optimizers or not _is_child():
-                session.announce()
-                self._put(len(optimizers))
+            session.announce()
+            self._put(len(optimizers))
 
     def ended(self) -> None:
         """Take it back: the parameters are updated."""
@@ -192,11 +194,6 @@ class WithoutUpdate:
             self.ended()
         else:
             put_facts(without_update={"passes": self.passes, "optimizers": optimizers, "compared": len(now)})
-
-
-def _is_child() -> bool:
-    process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
 
 
 class ManualUpdate:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from trainhooks.auto import unseen
 from trainhooks.auto.instrumentation import call_safely, framework, put_facts
 from trainhooks.auto.models import generator_weights
-from trainhooks.auto.models.module_parts import parameters_in
+from trainhooks.auto.models.module_parts import may_read, parameters_in
 from trainhooks.auto.models.target_networks import TargetNetworks
 from trainhooks.auto.rl.own_decoding import OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
@@ -109,7 +109,7 @@ class ModelCopies:
             own = any(one.grad is not None for one in held)  # an optimizer of its own may come to hold it
             if not shapes or own or [one.shape for one in held] != shapes:
                 continue
-            may_be_target = not cuda.modes_active() and self.targets.follow(module, trained)
+            may_be_target = may_read() and self.targets.follow(module, trained)
             if not is_known and (leads or may_be_target) and len(self._followed) < MAX_COPIES:
                 vars(module)[self._attribute] = wrapper(self._function(module, trained, leads))
 
@@ -121,7 +121,7 @@ class ModelCopies:
 
     def learns(self, given: Any) -> None:
         """Take the input of a trained model's call with gradients, in a step that is checked."""
-        if self.targets.followed and not cuda.modes_active():
+        if self.targets.followed and may_read():
             self.targets.learns(self._values(given))
 
     def _function(self, module: Any, trained: Any, leads: bool) -> Callable[..., Any]:

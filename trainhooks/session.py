@@ -78,7 +78,7 @@ class Session:
         """Return this thread's `put` at its first public call."""
         here.put = put = self.quiet_lane()
         # A data loader's worker is no training: it stays silent unless it steps or calls init.
-        if not self.forked and not _spawned_worker():
+        if not self.forked and not is_child():
             self.start()
         return put
 
@@ -107,7 +107,7 @@ class Session:
             self.group = cuda.process_group()
             exits.watch_exits(_flush)  # before the thread, which completes it
             atexit.register(self._at_exit)
-            if _spawned_worker():  # a training started by multiprocessing: it ends without atexit
+            if is_child():  # a training started by multiprocessing: it ends without atexit
                 sys.modules["multiprocessing.util"].Finalize(None, self._at_exit, exitpriority=-100)
             self.thread.start()  # where that is refused nothing is recorded
 
@@ -255,7 +255,8 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
 
 
-def _spawned_worker() -> bool:
+def is_child() -> bool:
+    """Return whether multiprocessing has started this process."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
 

@@ -48,7 +48,7 @@ def begin_training(state: RunState) -> RunState:
     begin = max(ends, default=before.main.wall.last_step or state.last_event or 0.0)
     # The first one's state goes on as that of the process.
     state.ended.append(EndedTraining(deepcopy(before) if before is state else before, begin))
-    for one in state.ended[:-MAX_LATE]:
+    for one in state.ended[:-MAX_LATE][-1:]:  # the others before it are rows already
         one.member, one.state = member_row(one), RunState()
     newest = state.newest = RunState(
         producers={
@@ -102,15 +102,18 @@ def training_of(state: RunState, event: Event | StepBlock, producer: Producer | 
     assert newest is not None
     if producer is None or producer.source != "console":
         return newest
-    step = _step_of(event)
-    if newest.steps_before < step if step is not None else (newest.begin or 0.0) <= _time_of(event):
+    step, t = _step_of(event), _time_of(event)
+
+    def is_of(training: RunState) -> bool:
+        return training.steps_before < step if step is not None else (training.begin or 0.0) <= t
+
+    if is_of(newest):
         return newest
-    for one in reversed(state.ended):
-        earlier = one.state
-        if earlier.steps_before < step if step is not None else (earlier.begin or 0.0) <= _time_of(event):
+    for one in reversed(state.ended[-MAX_LATE:]):
+        if is_of(one.state):
             one.member = None
-            earlier.producers.setdefault(event.producer, copy(producer))
-            return earlier
+            one.state.producers.setdefault(event.producer, copy(producer))
+            return one.state
     return None
 
 

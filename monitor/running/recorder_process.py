@@ -83,7 +83,7 @@ def main(path: str) -> None:
             merge.step()
         time.sleep(seconds)
         if (near := room.near_limit(os.getpid())[0]) is not None:
-            writer.note(f"recording ended, memory is near its limit: {near}", RECORDING_ENDED)
+            writer.note(near, RECORDING_ENDED)
             return True
         if rundir.run_alive(run):
             return False

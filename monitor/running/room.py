@@ -28,12 +28,13 @@ def shortage(pid: int | None = None, cgroup: Cgroup | None = None) -> str | None
 
 
 def near_limit(pid: int, cgroup: Cgroup | None = None) -> tuple[str | None, float]:
-    """Return what memory a process has left where that is next to none, and after how many seconds to look again."""
+    """Return the note on memory where next to none is left to a process, and after how many seconds to look again."""
     memory, text, _ = _left(pid, cgroup)
     if memory is None:
         return None, MAX_LOOK_SECONDS
     seconds = min(max((memory - NEAR_BYTES) / FILLED_BYTES, MIN_LOOK_SECONDS), MAX_LOOK_SECONDS)
-    return text if memory < NEAR_BYTES else None, seconds
+    near = f"recording ended, memory is near its limit: {text}"
+    return near if memory < NEAR_BYTES else None, seconds
 
 
 def _left(pid: int | None, cgroup: Cgroup | None) -> tuple[int | None, str, int | None]:

@@ -271,9 +271,8 @@ def _record_until_end(plan: Plan, started: Started, kills: recorder.KernelKills 
     threading.Thread(target=_keep_within, args=(plan, writer, merge, over), daemon=True).start()
     if kills is None:
         with contextlib.suppress(OSError):
-            os.nice(
-                5
-            )  # where cores are short, the training has priority; not before the thread that keeps the disk free
+            # Where cores are short, the training has priority; not before the thread that keeps the disk free.
+            os.nice(5)
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, started.master, over), daemon=True)
     moving.start()
     if started.stdin is not None:
@@ -361,7 +360,7 @@ def _await_little_memory(child: int, writer: Writer | None) -> bool:
         near = None
     finally:
         os.close(end)
-    _note(writer, near and f"recording ended, memory is near its limit: {near}", RECORDING_ENDED)
+    _note(writer, near, RECORDING_ENDED)
     return near is not None
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 
+from monitor.sources.other_processes import Others
 from monitor.sources.polling import Rate, attempt, text_of
-from monitor.sources.process_tree import Others, Tree
+from monitor.sources.process_tree import Tree
 from trainhooks.protocol import events, process_identity, rundir
 from trainhooks.protocol.limits import MAX_INTEGER
 

@@ -206,7 +206,7 @@ class Threads:
             busiest = max(ran, key=lambda thread: ran[thread], default=None)
             if busiest is not None:
                 reading.tree_busiest = min(100.0, max(0.0, 100 * ran[busiest] / (now - last)))
-                reading.tree_busiest_name = _thread_name(*busiest)
+                reading.tree_busiest_name = thread_name(*busiest)
 
 
 def _thread_times(pid: int) -> list[tuple[int, Times]]:
@@ -219,47 +219,10 @@ def _thread_times(pid: int) -> list[tuple[int, Times]]:
     return rows
 
 
-def _thread_name(pid: int, tid: int) -> str:
+def thread_name(pid: int, tid: int) -> str:
     """Return `python 1234`, or `pt_data_pin 1234/1301` for a thread other than the main one."""
     name = clean(text_of(f"/proc/{pid}/task/{tid}/comm") or "", MAX_NAME - 24)
     return f"{name} {pid}" if tid == pid else f"{name} {pid}/{tid}"
-
-
-# Who keeps a busy host busy beside the training.
-
-OTHERS_SHARE = 0.002  # of one core, for reading one file per process
-MIN_HOST_PERCENT = 50.0  # of the host's cores that are at work; below, nobody asks
-
-
-class Others:
-    """Find the process outside the training's tree that used the cores most since the last reading."""
-
-    def __init__(self) -> None:
-        self._paced = Paced(OTHERS_SHARE)
-        self._last: dict[int, float] = {}
-        self._read_at = 0.0
-
-    def fill(self, reading: Host, members: Set[int], now: float) -> None:
-        if (reading.cpu or 0.0) < MIN_HOST_PERCENT:
-            self._last = {}
-            return
-        if not self._paced.due(now):
-            return
-        with self._paced.timed(now):
-            others = {int(name) for name in attempt(lambda: os.listdir("/proc")) or () if name.isdecimal()} - members
-            spent = {pid: seconds for pid in others - {os.getpid()} if (seconds := _spent(pid)) is not None}
-            used = {pid: seconds - self._last[pid] for pid, seconds in spent.items() if pid in self._last}
-            busiest = max(used, key=lambda pid: used[pid], default=None)
-            if busiest is not None and used[busiest] > 0.0:
-                reading.others_busiest = 100 * used[busiest] / (now - self._read_at)
-                reading.others_busiest_name = _thread_name(busiest, busiest)
-            self._last, self._read_at = spent, now
-
-
-def _spent(pid: int) -> float | None:
-    """Return the CPU seconds of a process; None where it has ended. Its name, in parentheses, may hold anything."""
-    fields = (text_of(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return attempt(lambda: (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
 
 
 WORKER_NAME = "pt_data_worker"  # the name of a DataLoader worker in recent versions of torch

@@ -166,6 +166,25 @@ def test_samples_that_are_known_by_heart_are_no_rollouts() -> None:
     assert not program.put
 
 
+def test_two_evaluations_before_each_update_are_no_rollout() -> None:
+    program = Program()
+    for n in range(6):
+        uses = [program.evaluate(program.text()), program.generate(program.text())]
+        assert uses == [EVALUATES if n else TRAINS] * 2
+        program.learn(program.text())
+    assert not program.put
+
+
+def test_a_profiler_of_the_program_sees_nothing_of_it() -> None:
+    program, text = Program(), ids()
+    program.generate(text)
+    assert program.watch.looks
+    with torch.autograd.profiler.profile() as profile:
+        program.evaluate(text)
+        program.watch.learns((), {"input_ids": text})
+    assert not profile.function_events
+
+
 def test_what_is_learned_from_an_update_later() -> None:
     program = Program()
     texts = [program.text() for _ in range(8)]

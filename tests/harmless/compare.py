@@ -27,7 +27,9 @@ MORE_BYTES, MORE_SHARE = 5 << 20, 0.02  # peak memory that watching may add
 FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "PYTHONPATH", "PYTHONUNBUFFERED")
 REPORT = b"trainmon: "  # our own lines on stderr begin so and come last
 # Warnings of torch's own threads, and what its profiler prints, which `trainmon run` silences.
-NOISE = re.compile(rb"^(W\d|I\d|\[W|\[rank|USDT:|ERROR:\d+-).*\n", re.MULTILINE)
+NOISE = re.compile(rb"^(W\d|I\d|\[W|\[rank|USDT:).*\n", re.MULTILINE)
+# What the profiler of a build for CUDA prints besides: of the bare program alone, as nothing of ours may cause it.
+SILENCED = re.compile(rb"^ERROR:\d+-.*\n", re.MULTILINE)
 
 
 def _same(output: bytes) -> bytes:
@@ -139,7 +141,7 @@ def _run(program: Program, place: Path, before: tuple[str, ...]) -> Outcome:
         capture_output=True,
         timeout=LIMIT,
     )
-    err = ended.stderr.partition(REPORT)[0] if before else ended.stderr
+    err = ended.stderr.partition(REPORT)[0] if before else SILENCED.sub(b"", ended.stderr)
     files = {f"{top.name}/{path}": text for top in (work, home) for path, text in _files(top).items()}
     code = ended.returncode
     return Outcome(

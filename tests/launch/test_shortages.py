@@ -188,9 +188,11 @@ def test_how_near_the_limit_of_memory_is(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert looked(1000) == (None, pytest.approx(936 / 1024))
     assert looked(65) == (None, room.MIN_LOOK_SECONDS)
-    assert looked(63) == ("this container has 63 MiB of memory left", room.MIN_LOOK_SECONDS)
+    ends = "recording ended, memory is near its limit: "
+    assert looked(63) == (f"{ends}this container has 63 MiB of memory left", room.MIN_LOOK_SECONDS)
     (tmp_path / "meminfo").write_text("MemAvailable: 8192 kB\nSwapFree: 1024 kB\n")
-    assert looked(1000)[0] == room.shortage(cgroup=Cgroup(tmp_path)) == "this machine has 9 MiB of memory left"
+    short = room.shortage(cgroup=Cgroup(tmp_path))
+    assert (short, looked(1000)[0]) == ("this machine has 9 MiB of memory left", f"{ends}{short}")
     (tmp_path / "meminfo").unlink()
     assert looked(1000)[0] is None and room.shortage(cgroup=Cgroup(tmp_path)) is None
     (tmp_path / "memory.max").write_text("max")

@@ -56,7 +56,7 @@ class Device:
         patch.setattr(cuda, "free_memory", lambda device: self.free)
         patch.setattr(cuda, "compiling_check", lambda: lambda: self.compiling)
         patch.setattr(cuda, "make_event", lambda: types.SimpleNamespace(record=lambda stream: None, query=lambda: True))
-        patch.setattr(profiler, "is_in_use", lambda: self.in_use)
+        patch.setattr(cuda, "is_profiled", lambda: self.in_use)
         ended = types.SimpleNamespace(_C=types.SimpleNamespace(_autograd=types.SimpleNamespace(_disable_profiler=list)))
         patch.setattr(profiler, "begin", lambda on_cuda: Session(ended, 0))
         for name in (*profiler.OTHER_PROFILERS, "TRAINMON_TRACE"):

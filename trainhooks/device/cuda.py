@@ -280,6 +280,16 @@ def modes_active() -> bool:
     return any(type(mode).__name__ != "DeviceContext" for mode in modes)
 
 
+def is_profiled() -> bool:
+    """Return whether a profiler of torch is on, on this thread."""
+    return bool(sys.modules["torch"]._C._autograd._profiler_enabled())
+
+
+def may_compute() -> bool:
+    """Return whether nobody sees what the hooks compute with the program's tensors: neither a mode nor a profiler."""
+    return not (modes_active() or is_profiled())
+
+
 def keep_forever(kept: Any) -> None:
     """Keep an object and what it holds until the process is gone, beyond the interpreter's own end.
 

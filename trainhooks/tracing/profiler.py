@@ -83,12 +83,6 @@ def _cuda_version(torch: Any) -> Tuple[int, ...]:
         return ()
 
 
-def is_in_use() -> bool:
-    """Return whether a profiler is on, on this thread."""
-    torch = sys.modules["torch"]
-    return bool(torch._C._autograd._profiler_enabled())
-
-
 def begin(on_cuda: bool) -> Session:
     """Begin a session on this thread: of kernels and calls of the CUDA runtime, else of operators with their shapes."""
     torch = sys.modules["torch"]

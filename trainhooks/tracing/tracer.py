@@ -388,7 +388,7 @@ class Tracer:
         asked = self._asked_for
         if self._cancelled:
             return CANCELLED
-        if self._forbidden is None and profiler.is_in_use():
+        if self._forbidden is None and cuda.is_profiled():
             self._forbid(PROGRAM)
         if self._forbidden is not None or (self._has_ended and asked is None):
             return self._forbidden or self.status

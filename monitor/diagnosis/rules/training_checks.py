@@ -45,7 +45,7 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
 def _never_steps(evidence: Evidence) -> Finding | None:
     found = evidence.facts.without_update
     least = MIN_PASSES if evidence.report.outcome.state == "finished" else MIN_RUNNING_PASSES
-    if found.passes < least or not found.optimizers or evidence.facts.optimizer.kind is not None:
+    if found.passes < least or evidence.facts.optimizer.kind is not None:
         return None
     lines = [f"{plural(found.optimizers, 'optimizer', 'optimizers')}, step() was not called"]
     if found.compared:

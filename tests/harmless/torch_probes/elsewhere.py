@@ -236,9 +236,9 @@ gc.callbacks.append(told); gc.set_threshold(50, 2, 2); train(); gc.callbacks.rem
 print(sorted(set(seen)), len(seen) > 1, gc.get_threshold(), gc.callbacks, gc.get_freeze_count(), train())
 """,
     "an audit hook that prints what the training opens": """
-opened = []
+opened, home = [], os.getcwd() + os.sep
 sys.addaudithook(lambda event,
-    args: opened.append(os.path.basename(str(args[0]))) if event == 'open' and '/work/' in str(args[0]) else None)
+    args: opened.append(os.path.basename(str(args[0]))) if event == 'open' and home in str(args[0]) else None)
 train(); torch.save(model, 'model.pt'); print(opened)
 """,
     "an audit hook that forbids all but its own": """

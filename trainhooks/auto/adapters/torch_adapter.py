@@ -19,7 +19,7 @@ from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import call_safely, framework, replace_function, span, time_functions
 from trainhooks.auto.models import model_calls, model_copies, module_registry, own_writing, program_facts
 from trainhooks.auto.rl import environments as environments  # loaded here, so that it is kept out of graphs, too
-from trainhooks.auto.rl import time_limits
+from trainhooks.auto.rl import started_programs
 from trainhooks.auto.steps import fast_path, plan, step_tracker, trainings
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
@@ -59,7 +59,7 @@ def install(torch: Any) -> None:
     _time_cuda_start(torch, tracker)
     _time_moves(torch, tracker)
     _keep_out_of_graphs(torch)
-    time_limits.watch_subprocess()
+    started_programs.watch_subprocess()
     cuda.watch_captures()
     for graph in cuda.graph_classes():
         _watch_graphs(graph, tracker)  # after `watch_captures`: these run before it, while CUDA may still be called

@@ -269,8 +269,7 @@ def _is_alone() -> bool:
 
     A process that a training starts (a judge, a reward model's server) is announced by its steps, if it does any.
     """
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None and "RANK" not in os.environ:
+    if session.is_child() and "RANK" not in os.environ:
         return False
     run = os.environ.get(rundir.RUN_VARIABLE)
     if not run:

@@ -35,7 +35,8 @@ class GeneratorWeights:
     def generated(self, model: Any) -> None:
         """Look at the weights of a model that has generated."""
         trained = program_facts.trained_model()
-        if trained is None or id(model) in self._no_copies or self._looked >= MAX_WATCHED_CALLS or cuda.modes_active():
+        is_done = id(model) in self._no_copies or self._looked >= MAX_WATCHED_CALLS
+        if trained is None or is_done or not cuda.may_compute():
             return
         pairs = _pairs(program_facts.unwrap(trained), program_facts.unwrap(model))
         if not pairs:

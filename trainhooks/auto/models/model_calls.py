@@ -17,12 +17,13 @@ from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.model_copies import ModelCopies
-from trainhooks.auto.models.module_parts import may_read, modules_in, parameters_in
+from trainhooks.auto.models.module_parts import modules_in, parameters_in
 from trainhooks.auto.models.module_registry import MadeModules
 from trainhooks.auto.models.own_writing import OwnWriting
 from trainhooks.auto.operations.op_inspection import inspection
 from trainhooks.auto.steps.step_order import ODD
 from trainhooks.auto.steps.step_tracker import StepTracker
+from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
 from trainhooks.program_errors import until_gone
 
@@ -97,11 +98,10 @@ class TrainedModels:
     def steps(self, optimizer: Any) -> None:
         """Follow the parts of models that are never called themselves, in an optimizer's first steps."""
         key, tracker = id(optimizer), self._tracker
-        reads = may_read()
-        if tracker.checks.left and self._copies.targets.followed and reads:
+        if tracker.checks.left and self._copies.targets.followed and cuda.may_compute():
             call_safely(self._copies.targets.updates, tracker.rollouts.acted_at)
         if key not in self.settled:
-            if key not in self._steps and reads:
+            if key not in self._steps and cuda.may_compute():
                 call_safely(self._copies.targets.first_step, optimizer)
             self._steps[key] = 1
             self.settle(optimizer)

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from trainhooks.auto import unseen
 from trainhooks.auto.instrumentation import call_safely, framework, put_facts
 from trainhooks.auto.models import generator_weights
-from trainhooks.auto.models.module_parts import may_read, parameters_in
+from trainhooks.auto.models.module_parts import parameters_in
 from trainhooks.auto.models.target_networks import TargetNetworks
 from trainhooks.auto.rl.own_decoding import OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
@@ -109,7 +109,7 @@ class ModelCopies:
             own = any(one.grad is not None for one in held)  # an optimizer of its own may come to hold it
             if not shapes or own or [one.shape for one in held] != shapes:
                 continue
-            may_be_target = may_read() and self.targets.follow(module, trained)
+            may_be_target = cuda.may_compute() and self.targets.follow(module, trained)
             if not is_known and (leads or may_be_target) and len(self._followed) < MAX_COPIES:
                 vars(module)[self._attribute] = wrapper(self._function(module, trained, leads))
 
@@ -121,7 +121,7 @@ class ModelCopies:
 
     def learns(self, given: Any) -> None:
         """Take the input of a trained model's call with gradients, in a step that is checked."""
-        if self.targets.followed and may_read():
+        if self.targets.followed and cuda.may_compute():
             self.targets.learns(self._values(given))
 
     def _function(self, module: Any, trained: Any, leads: bool) -> Callable[..., Any]:
@@ -169,7 +169,7 @@ class ModelCopies:
         tracker = self._tracker
         if tracker.silent or get_ident() != tracker.thread or tracker.grads_wanted():
             return None
-        if tracker.in_backward or tracker.nested or cuda.modes_active():
+        if tracker.in_backward or tracker.nested or not cuda.may_compute():
             return None
         given = args[0] if args else kwargs.get("input_ids")
         if type(given) is self._torch.Tensor and counts.decoding.is_decoding(given, 0):
@@ -181,7 +181,7 @@ class ModelCopies:
 
     def _target_called(self, key: int, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         tracker = self._tracker
-        if not (tracker.silent or get_ident() != tracker.thread or tracker.in_backward or cuda.modes_active()):
+        if not (tracker.silent or get_ident() != tracker.thread or tracker.in_backward) and cuda.may_compute():
             given = args[0] if args else next(iter(kwargs.values()), None)
             self.targets.called(key, self._values(given), host_clock())
 

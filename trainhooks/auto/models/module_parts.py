@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Set, Tuple
 
-from trainhooks.device import cuda
-from trainhooks.tracing import profiler
-
 MAX_WRAPPERS = 8  # around a model
 PLACES = (1 / 3, 2 / 3)  # of each size of a parameter, whose numbers are compared
 
@@ -41,11 +38,6 @@ def stored_attribute(module: Any, name: str) -> Any:
         return vars(module)[name]
     found = next((vars(kind)[name] for kind in type(module).__mro__ if name in vars(kind)), None)
     return None if hasattr(type(found), "__get__") else found
-
-
-def may_read() -> bool:
-    """Return whether the program does not see what is read of a tensor: no mode and no profiler of its own is on."""
-    return not (cuda.modes_active() or profiler.is_in_use())
 
 
 def is_readable(parameter: Any) -> bool:

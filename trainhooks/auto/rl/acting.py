@@ -71,7 +71,7 @@ class Acting:
         self._is_told = True
         session.announce(acts=True)
         atexit.register(self.finish)  # runs before the session's own
-        if is_child():  # atexit does not run in such a process
+        if session.is_child():  # atexit does not run in such a process
             sys.modules["multiprocessing.util"].Finalize(None, self.finish, exitpriority=-99)
 
     def finish(self) -> None:
@@ -91,18 +91,12 @@ def learns_nothing() -> bool:
         return True
     if tracker.silent or tracker.fast_path.steps or tracker.has_gradients:
         return False
-    return bool(tracker.optimizers.none) or is_child()  # a forked one has the optimizers of its parent
-
-
-def is_child() -> bool:
-    """Return whether multiprocessing has started this process."""
-    process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
+    return bool(tracker.optimizers.none) or session.is_child()  # a forked one has the optimizers of its parent
 
 
 def is_vector_worker() -> bool:
     """Return whether this process holds environments of a vector, whose steps are counted where that is stepped."""
-    if not is_child():
+    if not session.is_child():
         return False
     target = getattr(sys.modules["multiprocessing.process"].current_process(), "_target", None)
     return str(getattr(target, "__module__", "")).partition(".")[0] in vector_packages

@@ -107,6 +107,11 @@ class Place:
         self.texts: Optional[Texts] = None
         self.count_anew()
 
+    @property
+    def collects(self) -> bool:
+        """Whether it is known that what it generates is learned from."""
+        return self.use == TRAINS and self.is_known
+
     def count_anew(self) -> None:
         """Forget what was found."""
         self.found = _Found(self._name)
@@ -115,7 +120,7 @@ class Place:
 
     def is_due(self) -> bool:
         """Return whether the ids of the call that has ended are looked for; ever more rarely once that is known."""
-        if (self.is_known and self.use == TRAINS) or self.ahead >= MAX_AHEAD:
+        if self.collects or self.ahead >= MAX_AHEAD:
             return False
         return not self.is_known or self.returns > 0 or not self.calls & (self.calls - 1)
 
@@ -166,13 +171,13 @@ class Generations:
             has_learned = steps > 0 or bool(tracker.stepped)
             name = f"generated ids {len(self._places)}"
             place = self._places[key] = Place(EVALUATES if has_learned else TRAINS, name)
-        elif place.use == EVALUATES or not place.is_known:
-            self._judge(place, steps)
-        leader = self._collecting
-        if leader is not place:
-            place.leader = leader if leader is not None and leader.steps == steps else None
-        if place.use == EVALUATES and place.leader is not None and place.leader.is_known:
-            self._trains(place)
+        leader = place.leader if self._collecting is place else self._collecting
+        place.leader = leader if leader is not None and leader.steps == steps else None
+        if not place.collects:
+            if place.leader is not None and place.leader.collects:
+                self._trains(place)
+            else:
+                self._judge(place, steps)
         if place.use == TRAINS:
             self._collecting = place
         place.calls += 1
@@ -188,15 +193,15 @@ class Generations:
         """
         if figures is not None:
             self.counts(place, figures)
-        if place.use == TRAINS and place.is_known:
+        if place.collects:
             return
         place.steps = self._tracker.fast_path.steps
         if place.is_due():
-            self._watch(place, None if cuda.modes_active() else new_ids())
+            self._watch(place, new_ids() if cuda.may_compute() else None)
 
     def counts(self, place: Optional[Place], figures: Figures) -> None:
         """Take the figures of what was generated at a place; until that is known to be learned from, keep them back."""
-        if place is None or (place.use == TRAINS and place.is_known):
+        if place is None or place.collects:
             self._tracker.put((AGGREGATE, *figures))
         else:
             place.keep(*figures)
@@ -218,7 +223,7 @@ class Generations:
     def _row_ends(self) -> None:
         row, self._row = self._row, None
         if row is not None:
-            self._watch(row.place, None if cuda.modes_active() else row.new_ids())
+            self._watch(row.place, row.new_ids() if cuda.may_compute() else None)
             row.drop()
 
     def _watch(self, place: Place, ids: Any) -> None:
@@ -258,7 +263,7 @@ class Generations:
 
     def learns(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Look at the inputs of a pass with gradients for what was generated."""
-        if cuda.modes_active():
+        if not cuda.may_compute():
             return
         self.looks -= 1
         self._row_ends()
@@ -301,15 +306,13 @@ class Generations:
             place.returns = place.returns + 1 if back else 0
             if back and (place.use == TRAINS or self._has_trained or place.returns >= MIN_RETURNS):
                 self._trains(place)
-            elif not back and place.leader is not None and place.leader.use == TRAINS:
-                if place.leader.is_known:  # else that has to be known first
-                    self._trains(place)
-            elif not back:
-                # Where the begins of answers come back, and nothing else does, it learns from parts of them.
+            elif not back and (place.leader is None or place.leader.use == EVALUATES):
+                # A leader that may collect has to be known first. Where the begins of answers come back, and nothing
+                # else does, it learns from parts of them.
                 if told and (self._has_trained or not begun):
                     place.use = EVALUATES
                 place.is_known = True
-        if place.is_known and place.use == TRAINS:
+        if place.collects:
             place.watched.clear()
             self._put(place)
 

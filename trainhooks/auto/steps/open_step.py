@@ -285,8 +285,7 @@ class OpenStep:
         self.announced = True
         session.announce()
         atexit.register(self.finish)  # runs before the session's own, which was registered earlier
-        process = sys.modules.get("multiprocessing.process")
-        if process is not None and process.parent_process() is not None:  # atexit does not run in such a process
+        if session.is_child():  # atexit does not run in such a process
             sys.modules["multiprocessing.util"].Finalize(None, self.finish, exitpriority=-99)
 
     def _ensure_open(self, t: int) -> bool:

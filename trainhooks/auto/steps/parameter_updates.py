@@ -9,7 +9,8 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from trainhooks import session
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
-from trainhooks.auto.models.module_parts import is_readable, may_read, some_numbers
+from trainhooks.auto.models.module_parts import is_readable, some_numbers
+from trainhooks.device import cuda
 from trainhooks.program_errors import until_gone
 
 # Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
@@ -169,7 +170,7 @@ class WithoutUpdate:
 
     def add(self, optimizers: List[Any]) -> None:
         """Count a backward pass. `optimizers` are those alive; none has stepped. Without one nothing trains."""
-        if not optimizers or not may_read():
+        if not optimizers or not cuda.may_compute():
             return
         self.passes += 1
         if self.passes == 1:

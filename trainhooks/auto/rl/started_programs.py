@@ -14,6 +14,7 @@ from threading import get_ident
 from types import CodeType
 from typing import Any, Callable, Set
 
+from trainhooks.auto import unseen
 from trainhooks.auto.instrumentation import call_safely, framework, own_tracker, phase, put_facts, wrap
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
@@ -67,10 +68,14 @@ def watch_subprocess() -> None:
 def _waits(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         tracker = framework.tracker
-        if tracker is None or not tracker.generated or own_tracker() is None:
-            return original(*args, **kwargs)
-        with phase("execution"):
-            return original(*args, **kwargs)
+        try:
+            if tracker is None or not tracker.generated or own_tracker() is None:
+                return original(*args, **kwargs)
+            with phase("execution"):
+                return original(*args, **kwargs)
+        except BaseException as error:
+            unseen.drop_own_frames(error)
+            raise
 
     return wrapper
 

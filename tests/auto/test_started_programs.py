@@ -1,7 +1,9 @@
-"""Time limits that programs of a training reach."""
+"""The programs that a training starts: their time limits, and what is raised while they are waited for."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +73,24 @@ def test_limits_in_a_pool_are_waited_for_at_the_same_time(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_looks_whether_a_process_has_ended_are_none(tmp_path: Path) -> None:
     assert limits(tmp_path, "looks") == {}
+
+
+RAISES = """
+import subprocess, torch, traceback
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    model(torch.randn(8, 4)).mean().backward(); optimizer.step()
+    try:
+        subprocess.run(["sleep", "30"], timeout=0.1, capture_output=True)
+    except subprocess.TimeoutExpired as error:
+        print(error, [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
+"""
+
+
+@pytest.mark.long
+def test_what_is_raised_there_has_no_frame_of_ours(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(RAISES)
+    bare = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100)
+    assert watched(tmp_path, str(script)).out == bare.stdout and bare.stdout

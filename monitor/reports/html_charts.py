@@ -210,7 +210,8 @@ def stack(view: View) -> Stack | None:
     names = [name for name in parts if name in kept and name != OTHER]
     names += [name for name in (MORE, OTHER) if any(name in bucket for bucket in buckets.values())]
     clock = "" if view.report.device is None else "GPU clock" if by_device else "host clock"
-    return Stack(clock, width, int(steps.end or steps.x[-1]), names, buckets)
+    last = max(1, int(steps.end or steps.x[-1]))  # a program may call its only step 0
+    return Stack(clock, width, last, names, buckets)
 
 
 def _by_bucket(curve: Curve, width: int) -> dict[int, tuple[float, float]]:

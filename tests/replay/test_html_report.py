@@ -118,6 +118,13 @@ def test_a_run_of_few_steps_is_told_too(tmp_path: Path, steps: int, source: str)
     assert view.verdict.title in shown and ("Step time by phase" in shown) == (steps > 0)
 
 
+def test_an_only_step_that_is_called_0_has_a_timeline(tmp_path: Path) -> None:
+    story = Story()
+    story.step_with({"index": 0}, forward=0.1, other=0.1)
+    shown = words(harmless(html_report.page(told(tmp_path / "run.jsonl", story.wait(1.0)))))
+    assert "Step time by phase" in shown
+
+
 def test_a_throttled_gpu_has_its_events_in_the_timeline_and_in_its_clock() -> None:
     view = recorded(next(path for path in RECORDINGS if "throttle" in path.stem))
     root = harmless(html_report.page(view))

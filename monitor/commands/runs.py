@@ -125,6 +125,12 @@ def view_of(run: str | None, measured: bool = True) -> View:
     return load(path, measured, chosen)
 
 
+def _source_of(run: str) -> tuple[Path, int | None]:
+    from monitor.runs import catalogue
+
+    return (Path(run).resolve(), None) if os.path.isfile(run) else catalogue.resolve_training(run)
+
+
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
@@ -146,9 +152,9 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
     if len(runs) < 2:
         raise UserError("name at least two runs: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
     first, *others = [view_of(named, measured=False) for named in runs]
-    same = next((other for other in others if other.report.run.id and other.report.run.id == first.report.run.id), None)
-    if same is not None:
-        raise UserError(f"{same.report.run.id} is both runs: name another one (`trainmon ls` lists them)")
+    before, *after = map(_source_of, runs)
+    if before in after:
+        raise UserError(f"{runs[0]} is both runs: name another one (`trainmon ls` lists them)")
     rows = [compared(first, other) for other in others]
     if form == "json":
         click.echo(json.dumps(comparison.mapping(rows), indent=2, allow_nan=False))

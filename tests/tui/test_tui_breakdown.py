@@ -75,7 +75,7 @@ def test_the_time_in_no_phase_is_shown_by_line_where_it_matters() -> None:
         rows = breakdown_screen._unnamed(view, width)
         assert all(row_width(row) <= width for row in rows)
     shown = text(rows)
-    assert "fsync, log.py:14 (os.fsync) in write" in shown and "90 stack samples" in shown
+    assert "fsync, log.py:14 (os.fsync) in write" in shown and "sampled, 90 looks" in shown
     assert "1.0 ms → 4.0 ms per step" in shown
     little = UnnamedTime(0.01 * view.report.wall.stepping, 90, [fsync])
     for nothing in (None, little):

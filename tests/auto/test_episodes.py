@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from trainhooks.auto.rl.acting import PUT_INTERVAL, Acting
 from trainhooks.auto.rl.instances import Counts, Instance
+from trainhooks.lane_entries import AGGREGATE
+from trainhooks.protocol.vocabulary import ENV_STEPS, EPISODES
 
 from .test_rollouts import WORLD
 from .watched import Watched, long, watched
@@ -42,6 +46,19 @@ def test_the_last_episode_of_a_program_s_own_limit_has_no_reset_behind_it() -> N
         stepped(instance, *[False] * limit)
         instance.ends_at_limit()
         assert instance.counts.episodes == told
+
+
+def test_the_last_episode_is_put_where_its_steps_were_put_before_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries: list[Any] = []
+    monkeypatch.setattr("trainhooks.session.side_put", lambda: entries.append)
+    acting, instance = Acting(None, 0), Instance(None)
+    for turn in range(3):
+        stepped(instance, False, False)
+        acting.env_step_ends(instance, (1 + turn) * PUT_INTERVAL)
+        instance.resets(None) if turn < 2 else acting.finish()
+    told = [entry[1] for entry in entries if entry[0] is AGGREGATE]
+    assert [sum(metrics.get(name, 0) for metrics in told) for name in (ENV_STEPS, EPISODES)] == [6, 3]
+    assert ENV_STEPS not in told[-1], "no steps are no value of theirs"
 
 
 def test_steps_beyond_the_end_of_an_episode_belong_to_none() -> None:

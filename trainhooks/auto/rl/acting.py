@@ -64,8 +64,8 @@ class Acting:
 
     def _put_counts(self) -> None:
         counts, self.counts = self.counts, Counts()
-        if counts.steps:
-            self._put((AGGREGATE, counts.metrics(), {}))
+        if metrics := counts.metrics():
+            self._put((AGGREGATE, metrics, {}))
 
     def _announce(self) -> None:
         self._is_told = True

@@ -53,8 +53,10 @@ class Counts:
         other.clear()
 
     def metrics(self) -> Dict[str, Any]:
-        """Return the metrics: of several episodes the mean, the lowest and the highest."""
-        found: Dict[str, Any] = {ENV_STEPS: self.steps, ENV_CALLS: self.calls, ENV_SECONDS: self.ns / NANOSECOND}
+        """Return the metrics, none where nothing was counted: of several episodes the mean, lowest and highest."""
+        found: Dict[str, Any] = {}
+        if self.steps:  # none where an episode ended after its steps were put
+            found = {ENV_STEPS: self.steps, ENV_CALLS: self.calls, ENV_SECONDS: self.ns / NANOSECOND}
         if self.episodes:
             found[EPISODES] = self.episodes
             for name, (whole, low, high) in zip(EPISODE_FIGURES, (self.returns, self.lengths)):

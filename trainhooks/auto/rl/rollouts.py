@@ -284,8 +284,8 @@ class Rollouts:
             instance.ends_at_limit()
             if instance.use == TRAINS or (instance.use == UNDECIDED and len(self._kept_back) <= 1):
                 counts.take(instance.counts)
-        if counts.steps:
-            self._tracker.put((AGGREGATE, counts.metrics(), {}))
+        if metrics := counts.metrics():
+            self._tracker.put((AGGREGATE, metrics, {}))
 
     def _judge(self, stepped: List[Instance]) -> None:
         """Judge environments as an update has been made with what was stepped before it."""
@@ -355,7 +355,7 @@ class Rollouts:
                 counts.take(instance.counts)
         for beside in self.beside:
             counts.take(beside.counts)  # the last half second's
-        if counts.steps:
+        if metrics := counts.metrics():
             if self._tracker.open:  # nothing learns from it any more
                 self._tracker.cancel(host_clock())
-            self._tracker.put((AGGREGATE, counts.metrics(), {}))
+            self._tracker.put((AGGREGATE, metrics, {}))

@@ -137,11 +137,14 @@ def test_stopped_processes_and_what_is_printed(tmp_path: Path) -> None:
 FORKED = """
 import os, time
 held = bytearray(os.urandom(1 << 20) * 256)
+done, has_copied = os.pipe()
 for _ in range(3):
     if not os.fork():
         kept = bytes(held) if os.environ.get("COPIES") else None
+        os.write(has_copied, b"1")
         time.sleep(99)
-time.sleep(2)
+for _ in range(3):
+    os.read(done, 1)
 print(); time.sleep(99)
 """
 

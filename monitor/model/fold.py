@@ -348,6 +348,8 @@ def _hold(state: RunState, pulse: Pulse, rank: int) -> None:
         known = state.held[rank] = Held(pulse.frame, pulse.activity, pulse.t, pulse.t, pulse.step, what, threads)
     if pulse.threads is not None:
         known.threads = pulse.threads
+    if pulse.collectives is not None:
+        known.collectives = pulse.collectives
 
 
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:

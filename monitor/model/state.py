@@ -302,6 +302,7 @@ class Held:
         step: the open one; None: none is.
         what: the open phase or span; None: neither is.
         threads: name, place and activity of its other threads.
+        collectives: its newest ones: process group, count in it, call.
         used: seconds of CPU that its process has used meanwhile.
         elsewhere: newest pulses that showed another line.
     """
@@ -313,6 +314,7 @@ class Held:
     step: int | None = None
     what: str | None = None
     threads: list[tuple[str, str, str]] = field(default_factory=list)
+    collectives: list[tuple[str, int, str]] = field(default_factory=list)
     used: float = 0.0
     elsewhere: int = 0
 

@@ -351,6 +351,9 @@ def _tidy_pulse(pulse: events.Pulse) -> bool:
     if pulse.threads is not None:
         known = pulse.threads[: limits.MAX_OTHER_THREADS]
         pulse.threads = [(clean_name(name), clean(place, 512), clean_name(does)) for name, place, does in known]
+    if pulse.collectives is not None:
+        called = pulse.collectives[: limits.MAX_COLLECTIVES]
+        pulse.collectives = [(clean_name(group), count, clean_name(call)) for group, count, call in called]
     pulse.step_open = _age(pulse.step_open)
     pulse.phase_open = _age(pulse.phase_open)
     pulse.spans = [(clean_name(name), seconds) for name, seconds in pulse.spans if _age(seconds) is not None]

@@ -43,6 +43,7 @@ HANGS = (
     Case("ranks", LATER, "skip", marker="skip", named="rank 1", ranks=3, severity="critical"),
     Case("ranks", SOON, "early", marker="early", named="rank 1", ranks=2),
     Case("ranks", LATER, "save", marker="reordered", named="rank 1", ranks=2, severity="critical"),
+    Case("ranks", LATER, "line", marker="called", named="rank 1", ranks=3, severity="critical"),
     Case("ranks", LATER, "raise", marker="raised", named="rank 1", ranks=4, severity="critical"),
     Case("ranks", EARLY, "skip", marker="skip", named="rank 1", ranks=2),
     Case("never_forms", EARLY, named="rank 1", world=2),

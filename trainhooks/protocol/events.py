@@ -237,6 +237,8 @@ class Pulse(Event):
     busy: Optional[float] = None  # cores that the process has used since the pulse before, where there is a frame
     # Other threads of the program, once nothing has ended for long, and where they have moved: name, line, activity.
     threads: Optional[List[Tuple[str, str, str]]] = None
+    # The newest collectives that it has called, where torch records them: process group, count in it, call with sizes.
+    collectives: Optional[List[Tuple[str, int, str]]] = None
     dropped: int = 0  # events lost so far by this producer (full disk, full queue)
 
 

@@ -13,6 +13,7 @@ MAX_METRICS = 2000  # metric names a run; what comes after shares the bucket OVE
 MAX_INTEGER = 2**53  # beyond it JSON readers in other languages lose digits
 MAX_GPU_PROCESSES = 64  # on one GPU
 MAX_OTHER_THREADS = 8  # of a process that stands still, whose lines are told
+MAX_COLLECTIVES = 8  # likewise: the newest that it called
 OVERFLOW = "overflow"
 
 Number = Union[int, float, str]  # a non-finite number travels as "nan", "inf" or "-inf"

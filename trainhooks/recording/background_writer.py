@@ -34,6 +34,7 @@ from trainhooks.recording import facts, jobs, sources
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.busy_threads import BusyThreads
+from trainhooks.recording.collectives import newest_collectives
 from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
 from trainhooks.recording.frames import Sampler, error_place, error_text, other_threads, thread_stacks
@@ -100,6 +101,7 @@ class BackgroundWriter:
         self._place: Optional[Place] = None  # last stack position of the primary lane's thread
         self._cpu = 0.0, 0.0  # seconds of the clock and of the process at the last pulse
         self._threads: Optional[List[Tuple[str, str, str]]] = None  # as told last
+        self._stands_at: Tuple[str, Optional[float]] = "", None  # a line, since when; None: told
         self._dropped = 0
         self._device = device
         self._acts = acts
@@ -363,11 +365,11 @@ class BackgroundWriter:
         return pulse
 
     def _tell_place(self, pulse: Pulse, place: Place, training: int) -> None:
-        """Tell where the training stands, and where the other threads are, once nothing has ended for long."""
+        """Tell where the training stands, its collectives, and the other threads, once nothing has ended for long."""
         still = self._open_seconds(pulse)
         before, self._cpu = self._cpu, (pulse.t, time.process_time())
         if still <= MIN_OPEN_SECONDS:
-            self._threads = None
+            self._threads, self._stands_at = None, ("", None)
             return
         pulse.frame, pulse.activity = str(place), place.activity or None
         error = getattr(sys, "last_value", None) if place.activity == calls.EXIT else None
@@ -376,6 +378,11 @@ class BackgroundWriter:
                 pulse.frame, pulse.activity = error_place(error) or pulse.frame, calls.RAISED
         if before[0] and pulse.t > before[0]:
             pulse.busy = round((self._cpu[1] - before[1]) / (pulse.t - before[0]), 3)
+        if pulse.frame != self._stands_at[0]:
+            self._stands_at = pulse.frame, pulse.t
+        elif self._stands_at[1] is not None and pulse.t - self._stands_at[1] > MIN_STILL_SECONDS:
+            self._stands_at = pulse.frame, None  # once at a line: what it has called stays the same there
+            pulse.collectives = self._guarded("collectives", newest_collectives)
         if still > MIN_STILL_SECONDS:
             threads = other_threads(self._sampler, training)
             if threads != (self._threads or []):

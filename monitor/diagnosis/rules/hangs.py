@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.model.cycle import COLLECT
+from monitor.model.ranks.collectives import parted
 from monitor.model.report import Finding
 from monitor.model.stacks import ranks_text
 from monitor.model.standing import (
@@ -167,13 +168,15 @@ def _apart(evidence: Evidence) -> Finding | None:
         for rank, row in held.items()
         if rank not in gone and row.seconds >= MIN_STALL_SECONDS and _awaits(evidence, row)
     }
-    missing = sorted(ranks - set(waiting)) or _behind(evidence, waiting)
+    apart = parted({rank: row for rank, row in held.items() if row.seconds >= MIN_STALL_SECONDS})
+    missing = sorted(ranks - set(waiting)) or (apart.ranks if apart is not None else []) or _behind(evidence, waiting)
     waiting = {rank: row for rank, row in waiting.items() if rank not in missing}
     if len(ranks) < 2 or not waiting or not missing:
         return None
     first = next(iter(waiting.values()))
     lines = [f"{ranks_text(waiting)}: {_where(first)}"]
     lines += [f"rank {rank}: {gone.get(rank) or _whereabouts(held.get(rank))}" for rank in missing[:MAX_ELSEWHERE]]
+    lines += [apart.line] if apart is not None else []
     known = [row for rank in missing if (row := held.get(rank)) is not None and rank not in gone]
     moves = [row for row in known if row.seconds < MIN_STALL_SECONDS or works(evidence.state, row)]
     goes_on = not gone and (len(known) < len(missing) or len(moves) == len(known))

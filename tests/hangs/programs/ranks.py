@@ -25,6 +25,10 @@ def long_evaluation():
         torch.randn(64, 64) @ torch.randn(64, 64)
 
 
+def call(collective, *args):
+    collective(*args)  # called
+
+
 def batches():
     for number in range(max(AT + 10, 60)):
         if number == AT and rank == 1:
@@ -38,6 +42,8 @@ def batches():
             if HOW == "raise":
                 threading.Thread(target=threading.Event().wait).start()  # keeps the process alive
                 raise ValueError("a sample without a label")  # raised
+            if HOW == "line":
+                call(dist.barrier)
             if HOW == "save":
                 dist.barrier()  # reordered
         yield torch.randn(4, 8)
@@ -48,5 +54,5 @@ for batch in batches():
     net(batch).sum().backward()
     optimizer.step()
     total = torch.zeros(1)
-    dist.all_reduce(total)
+    call(dist.all_reduce, total)
 dist.barrier()  # early

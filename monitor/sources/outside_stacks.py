@@ -10,11 +10,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from trainhooks.protocol import limits
 from trainhooks.protocol.control import MAX_THREADS
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.protocol.places import MAX_FRAMES, Line, ThreadStack
 
 PY_SPY_SECONDS = 5.0
+_OWN = str(Path(limits.__file__).absolute().parents[1]) + os.sep  # the hooks' frames in the program
 MAX_OUTPUT = 4 << 20  # bytes of py-spy's answer
 _STATES = {
     "R": "running",
@@ -76,6 +78,8 @@ def _thread(row: Any, pid: int) -> ThreadStack | None:
         if not isinstance(frame, dict):
             return None
         path = str(frame.get("filename") or "")
+        if path.startswith(_OWN):
+            continue
         if users is None and not any(part in path for part in ("-packages", "<frozen", f"{os.sep}lib{os.sep}python")):
             users = len(frames)
         short = path if os.sep not in path else os.sep.join(path.split(os.sep)[-2:])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import trainhooks
 from tests.launch.conftest import State, wait_for
 
 STEPS = """
@@ -88,7 +89,8 @@ def test_py_spy_is_asked_without_stopping_or_reading_values(state: State, hangs:
     run = hangs("time.sleep(1); holds()")
     wait_for(lambda: asked(state, run)["processes"][0]["how"] != "hooks")
     pid = asked(state, run)["processes"][0]["pid"]
-    frames = [{"filename": "/x/train.py", "line": 9, "name": "holds"}]
+    own = {"filename": trainhooks.__file__, "line": 1, "name": "wrapper"}  # no line of the program
+    frames = [own, {"filename": "/x/train.py", "line": 9, "name": "holds"}, own]
     answer = json.dumps([{"thread_name": "MainThread \x1b[2J", "os_thread_id": pid, "frames": frames}])
     (tmp_path / "bin").mkdir()
     (tmp_path / "answer").write_text(answer)
@@ -98,6 +100,7 @@ def test_py_spy_is_asked_without_stopping_or_reading_values(state: State, hangs:
     state.environment["PATH"] = f"{program.parent}:{os.environ['PATH']}"
     (process,) = asked(state, run)["processes"]
     assert process["how"] == "py-spy" and process["place"] == "x/train.py:9 in holds"
+    assert len(process["threads"][0]["frames"]) == 1
     assert "\x1b" not in process["threads"][0]["name"]
     assert (tmp_path / "words").read_text().splitlines() == [f"dump --nonblocking --json --pid {pid}"]
     (tmp_path / "answer").write_text("[{")

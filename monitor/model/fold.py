@@ -321,7 +321,8 @@ def _span(state: RunState, span: Span, producer: Producer) -> None:
 
 def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
     producer.dropped = pulse.dropped
-    _hold(state, pulse, producer.rank)
+    if producer.source not in _NOT_RANKS:  # others do not know where its training stands
+        _hold(state, pulse, producer.rank)
     rank_state = _rank_state(state, producer)
     if rank_state is not None and producer.restart == rank_state.restart:
         rank_state.pulse = pulse

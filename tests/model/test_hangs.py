@@ -11,6 +11,7 @@ from monitor.model.standing import may_stall
 from monitor.model.summary import make_report, open_work
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Facts, Frames, Host
+from trainhooks.protocol.vocabulary import ACTOR
 
 from .conftest import Story, around, folded, judged_state, parts_of
 
@@ -56,6 +57,15 @@ def test_where_and_why_after_usual_steps(activity: str | None, words: str) -> No
     told = found(waiting(steps(50), 90, activity=activity))
     assert told is not None and told.severity == "critical"
     assert words in told.title and LINE in told.title and "py-spy" not in told.advice
+
+
+@pytest.mark.parametrize("source", ["console", ACTOR, "recorder"])
+def test_what_others_tell_beside_it_takes_no_line_away(source: str) -> None:
+    told, other = waiting(steps(50), 90), Story("other", source=source)
+    for _ in range(92):  # the last word is theirs
+        other.wait(1.0).pulse()
+    finding = found(told, other)
+    assert finding is not None and LINE in finding.title
 
 
 def test_in_the_first_steps_it_is_a_guess_and_says_so() -> None:

@@ -329,6 +329,30 @@ def test_a_pulse_tells_of_the_other_threads_once_where_nothing_goes_on(train: Tr
     assert len(standing) > 5 and all(pulse["busy"] < 0.5 for pulse in standing)
 
 
+AWAITS = """
+import asyncio
+async def judge(number):
+    await (asyncio.Event().wait() if number == 2 else asyncio.sleep(99))
+async def score():
+    await asyncio.wait_for(asyncio.gather(*(judge(number) for number in range(4))), 18)
+for _ in th.steps(range(3)): pass
+try: asyncio.run(score())
+except TimeoutError: pass
+"""
+
+
+@pytest.mark.long
+def test_a_pulse_tells_what_the_tasks_of_an_event_loop_wait_for(train: Trainings) -> None:
+    (told,) = (pulse["threads"] for pulse in train(AWAITS).kind("pulse") if pulse.get("threads"))
+    assert all(name.startswith("task ") and does == "event loop" for name, _, does in told)
+    few, many = told[:2], told[2]
+    assert {(place.rpartition(" ")[2], "wait, from" in place) for _, place, _ in few} == {
+        ("score", False),
+        ("judge", True),
+    }
+    assert many[0].endswith(" and 2 more") and "sleep, from" in many[1] and many[1].endswith("in judge")
+
+
 RAISES = """
 import threading
 for _ in th.steps(range(3)): pass

@@ -26,7 +26,7 @@ from trainhooks.protocol import calls, control, process_identity, rundir, secret
 from trainhooks.protocol.encoding import fitting_line, lines_encoder, to_dict
 from trainhooks.protocol.events import ASKED, Bye, Event, Facts, Hello, Note, Pulse
 from trainhooks.protocol.journal import Journal, Notifier
-from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_TEXT, clean
+from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_OTHER_THREADS, MAX_TEXT, clean
 from trainhooks.protocol.places import Place
 from trainhooks.protocol.traced_events import events_path
 from trainhooks.protocol.vocabulary import ACTOR
@@ -42,6 +42,7 @@ from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.gc_room import CollectorRoom
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
+from trainhooks.recording.tasks import waiting_tasks
 from trainhooks.recording.trace_events import TraceEvents
 
 _release = unpatched(select, "select")
@@ -385,6 +386,9 @@ class BackgroundWriter:
             pulse.collectives = self._guarded("collectives", newest_collectives)
         if still > MIN_STILL_SECONDS:
             threads = other_threads(self._sampler, training)
+            if any(activity == calls.EVENT_LOOP for activity in (place.activity, *(each[2] for each in threads))):
+                tasks = self._guarded("asyncio", waiting_tasks, self._sampler) or []
+                threads = [*threads, *tasks][:MAX_OTHER_THREADS]
             if threads != (self._threads or []):
                 pulse.threads = self._threads = threads
 

@@ -106,7 +106,10 @@ def _where(held: Held) -> str:
 def _threads(held: Held) -> list[str]:
     """Return where the other threads are, a line each: what is waited for may be among them."""
     locked = [name for name, _, activity in held.threads if activity == calls.LOCK]
-    lines = [f"thread {name}: {_doing(does)} at {place}" for name, place, does in held.threads[:MAX_ELSEWHERE]]
+    lines = [
+        f"{'' if does == calls.EVENT_LOOP else 'thread '}{name}: {_doing(does)} at {place}"
+        for name, place, does in held.threads[:MAX_ELSEWHERE]
+    ]
     if held.activity == calls.LOCK and locked:
         lines.insert(0, f"the training and {locked[0]} wait for locks, perhaps each for the other's")
     return lines

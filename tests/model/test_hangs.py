@@ -141,6 +141,12 @@ def test_one_that_ended_where_it_stood_is_named_and_one_that_was_restarted_is_no
     assert told is None or "which has ended" not in told.title
 
 
+def test_processes_that_were_stopped_are_evidence() -> None:
+    told = waiting(steps(50), 90, activity=calls.LOADING).tell(Host, tree_cpu=1.0, cores=4, tree_stopped=1)
+    finding = found(told)
+    assert finding is not None and any(line.startswith("1 process of it is stopped") for line in finding.evidence)
+
+
 def test_a_rank_that_evaluates_alone_is_information() -> None:
     told = found(*ranks({"moves": True, "spans": [("eval", 100.0)]}))
     assert told is not None and told.severity == "info"

@@ -9,6 +9,7 @@ import pytest
 
 from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
+from monitor.diagnosis.rules.stalls import STILL_ADVICE
 from monitor.diagnosis.verdict import verdict
 from monitor.model.report import Finding
 from monitor.model.starting import StartWait, start_wait
@@ -18,7 +19,7 @@ from monitor.model.wall_time import RunContext
 from monitor.sources.starting_imports import look_of
 from monitor.start_looks import StartLook
 from trainhooks.protocol.events import Host
-from trainhooks.protocol.start_waits import FIRST_BATCH, IMPORT, INIT_GROUP, RANKS
+from trainhooks.protocol.start_waits import DATA_SET, DOWNLOAD, FIRST_BATCH, IMPORT, INIT_GROUP, RANKS
 
 from .conftest import Story, folded
 
@@ -141,6 +142,19 @@ def test_a_run_that_never_came_to_a_step_says_what_it_last_waited_for() -> None:
     finding, _, _ = judged(silent(), False, look(FIRST_BATCH, alive=False))
     assert finding is not None and "waiting for the first batch" in finding.title
     assert "did not report in" not in finding.title
+
+
+@pytest.mark.parametrize(
+    ("what", "cpu", "net", "moves"),
+    [(DOWNLOAD, 1.0, 0.0, False), (DOWNLOAD, 1.0, 5e6, True), (DATA_SET, 80.0, 0.0, True), (RANKS, 1.0, 0.0, True)],
+)
+def test_work_that_does_not_move_is_told_as_such(what: str, cpu: float, net: float, moves: bool) -> None:
+    story = Story("r", source="recorder")
+    for _ in range(60):
+        story.wait(1.0).tell(Host, cores=4, tree_cpu=cpu, net_in=net)
+    finding, _, _ = judged(story, True, look(what))
+    assert finding is not None and ("nothing moves" in finding.title) == (not moves)
+    assert (finding.advice == STILL_ADVICE) == (not moves), "ranks are waited for, and that is said"
 
 
 def test_without_a_look_it_is_told_as_before_with_what_is_seen_from_outside() -> None:

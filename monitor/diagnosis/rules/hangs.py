@@ -21,7 +21,7 @@ from monitor.model.standing import (
 )
 from monitor.model.state import Held
 from monitor.model.wall_time import training_processes
-from monitor.units import age, duration
+from monitor.units import age, duration, plural
 from trainhooks.protocol import calls
 from trainhooks.protocol.vocabulary import ENV_STEPS
 
@@ -48,7 +48,7 @@ MAX_ELSEWHERE = 4  # ranks and threads that are named
 )
 def stalled(evidence: Evidence) -> Finding | None:
     """Find a step that does not end, none that begins, a line that does not move, or a process without a heartbeat."""
-    return (
+    finding = (
         _silent(evidence)
         or _apart(evidence)
         or _open_step(evidence)
@@ -56,6 +56,13 @@ def stalled(evidence: Evidence) -> Finding | None:
         or _standing(evidence)
         or _not_gone(evidence)
     )
+    stopped = evidence.state.host[-1].tree_stopped if evidence.is_running and evidence.state.host else None
+    if finding is not None and stopped:
+        are = "is" if stopped == 1 else "are"
+        finding.evidence.append(
+            f"{plural(stopped, 'process', 'processes')} of it {are} stopped by a signal or a debugger"
+        )
+    return finding
 
 
 INSPECT = "See where every thread and rank is: trainmon stack. Typically a collective, a queue or a subprocess waits."
@@ -162,7 +169,7 @@ def _apart(evidence: Evidence) -> Finding | None:
         living = [each for each in processes if each.ended is None]
         gone = dict.fromkeys({each.rank for each in processes} - {each.rank for each in living}, "has ended")
         now = max((each.last_heard for each in living), default=0.0)
-        gone |= {each.rank: "no heartbeat" for each in living if now - each.last_heard > MAX_SILENT_SECONDS}
+        gone |= {each.rank: "gives no heartbeat" for each in living if now - each.last_heard > MAX_SILENT_SECONDS}
     elif not was_given_up(evidence.report.outcome):
         return None
     ranks = {each.rank for each in processes} if evidence.is_running else set(held)

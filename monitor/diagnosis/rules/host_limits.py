@@ -273,7 +273,8 @@ def _too_many_threads(evidence: Evidence) -> Finding | None:
     if threads is None or cpus is None or not evidence.has_steps():
         return None
     ranks = _local_ranks(evidence)
-    if threads * ranks <= cpus or threads * ranks < MIN_THREADS_RATIO * cpus:
+    count = max(1, cpus // ranks)
+    if threads * ranks < MIN_THREADS_RATIO * cpus or threads <= count:  # ranks beyond the cores have one thread each
         return None
     busy, waiting = evidence.host_values("cpu"), evidence.host_values("tree_waiting")
     waits = len(waiting) >= MIN_WARNING_READINGS and median(waiting) >= MIN_THREADS_WAIT_SHARE
@@ -286,7 +287,6 @@ def _too_many_threads(evidence: Evidence) -> Finding | None:
     ]
     if waits:
         lines.append(f"threads waited for a core {share(median(waiting))} of the time in which they could run")
-    count = max(1, cpus // ranks)
     return Finding(
         code="oversubscribed",
         severity="warning",

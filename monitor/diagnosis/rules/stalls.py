@@ -12,6 +12,9 @@ from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import crowd_line, crowded_at
 from monitor.hooks_reach import LITTLE_ROOM, command_obstacle
 from monitor.model.report import Finding, SlowStep
+from monitor.model.standing import MIN_STALL_SECONDS, used_percent, works
+from monitor.model.starting import StartWait
+from monitor.model.state import Held
 from monitor.model.steps.series import Column
 from monitor.model.steps.time_split import episodes, is_rhythm, unplanned
 from monitor.units import age, duration, pace, plural, share
@@ -274,6 +277,20 @@ START_ADVICE = {
 }
 
 
+STILL_ADVICE = "See what it waits for there: trainmon stack shows every thread and child process."
+_OF_OTHERS = (start_waits.RANKS, start_waits.LOCK_FILE)  # who waits for these stands still, and is told why
+
+
+def _is_still(evidence: Evidence, start: StartWait) -> bool:
+    """Return whether what comes before the first step works no more: no CPU is used, and no bytes are moved."""
+    state, seconds = evidence.state, start.seconds or 0.0
+    if not evidence.is_running or start.what in _OF_OTHERS or seconds < MIN_STALL_SECONDS or not state.host:
+        return False
+    now = state.host[-1].t
+    used = used_percent(state, now - seconds)
+    return used is not None and works(state, Held(start.place or "", None, now - seconds, now)) is None
+
+
 @rule(NOTHING_REPORTS, Family.PROGRESS)
 def nothing_reports(evidence: Evidence) -> Finding | None:
     """Find a run without steps: what it waits for, or that no process of the training has reported in."""
@@ -289,6 +306,10 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
         lines = [f"for {age(start.seconds)}" + (f", at {start.place}" if start.place else ""), *start.ranks]
         title = f"No steps in {age(elapsed)}: {start.text}"
         title = title if evidence.is_running else f"Ended before its first step was done: {start.text}"
+        if _is_still(evidence, start):
+            title += ", and nothing moves"
+            lines.append("its processes use no CPU, and no bytes to speak of come or go")
+            return _silent_finding(title, lines, STILL_ADVICE)
         return _silent_finding(title, lines, START_ADVICE.get(start.what, ""))
     if evidence.is_running and (elapsed is None or elapsed < MIN_WAIT_SECONDS):
         return None

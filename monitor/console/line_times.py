@@ -41,6 +41,8 @@ class _Timed:
     elapsed: float = 0.0
     last: float = 0.0  # when a bar was last drawn
     over: bool = False
+    first: float = 0.0
+    is_since_before: bool = False  # it stays about the same and does not grow: each is the time since the line before
 
 
 class PrintedClock:
@@ -96,11 +98,14 @@ class PrintedClock:
         return known.last
 
     def _of_line(self, kind: str, elapsed: float, advance: int) -> float:
-        """Return the moment by the elapsed time in a line: since the start, or since it last fell."""
+        """Return the moment by the elapsed time in a line: since the start, since it last fell, or the line before."""
         if not advance:
             return elapsed
         known = self._timed_as(kind)
-        if elapsed < known.elapsed:
+        known.first = known.first or elapsed
+        if known.elapsed / 2 < elapsed < known.elapsed < 2 * known.first:
+            known.is_since_before = True
+        if elapsed < known.elapsed or known.is_since_before:
             known.began = self.now
         known.elapsed = elapsed
         return known.began + elapsed

@@ -45,6 +45,16 @@ def test_elapsed_times_count_from_where_the_time_of_day_ends() -> None:
     assert seconds_of("\n".join([*lines, ""]))[1:] == pytest.approx([4.0] * 9)
 
 
+def test_a_time_without_a_name_that_does_not_grow_is_the_time_since_the_line_before() -> None:
+    times = [13.1, 12.9, 13.2, 13.0, 13.1, 13.3]
+    of_lines = [f"step {10 * at}: loss 4.{at} ({time}s)" for at, time in enumerate(times, 1)]
+    assert seconds_of("\n".join([*of_lines, ""]))[10:] == [round(time / 10, 3) for time in times[1:] for _ in range(10)]
+    grows = [f"step {10 * at}: loss 4.{at} ({13.0 * at:.1f}s)" for at in range(1, 7)]
+    assert seconds_of("\n".join([*grows, ""]))[10:] == [1.3] * 50
+    each_epoch = [f"epoch {epoch} step {at} loss 0.5 ({2.0 * at:.1f}s)" for epoch in (1, 2) for at in range(1, 6)]
+    assert seconds_of("\n".join([*each_epoch, ""]))[1:] == [2.0] * 9
+
+
 @pytest.mark.parametrize("times", [[131, 132, 135, 140, 150], [150, 140, 135, 132, 131], [131] * 5])
 @pytest.mark.parametrize("steps", [1, 100])
 @pytest.mark.parametrize("label", ["", "Epoch {}: "])

@@ -25,6 +25,7 @@ from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Span,
 from trainhooks.protocol.limits import Number
 from trainhooks.protocol.vocabulary import SCALER_OVERFLOW
 
+EMITTED_AT = "emitted_at"  # in what is saved: when the last step was printed
 MAX_GROUP = 4096  # readings of one moment
 POSITION_SECONDS = 1.0  # between two reports of the printed position
 HOLD_SECONDS = 0.3  # seconds that the newest step waits for its phases and metrics
@@ -62,7 +63,8 @@ class Tracker:
     _start_step: int = 0
     _before: int = 0  # steps before the first one of this run; `_start_step` has those that were not listed, too
     _last_advance: int = 0
-    _emitted: int = 0
+    _emitted: int = 0  # index of the last step that was returned
+    _emitted_at: float | None = None  # and the moment of its line
     _placed: float | None = None  # when the position was last reported
     _place: dict[str, int] = field(default_factory=dict)  # as it was reported
     _reached: float = 0.0  # when the newest position was read
@@ -461,7 +463,7 @@ class Tracker:
         del self._held[: len(ready)]
         self.steps += len(ready)
         if ready:
-            self._emitted = ready[-1].index
+            self._emitted, self._emitted_at = ready[-1].index, ready[-1].t
         self._append_place(now, last)
         out, self._out = [*self._out, *ready], []
         return sorted(out, key=lambda event: event.t)  # a log may be drained once: spans lie between its steps
@@ -476,12 +478,16 @@ class Tracker:
             self._out.append(Facts(producer="", seq=0, t=self._reached, facts={"printed": dict(place)}))
 
     def saved_state(self) -> dict[str, Any]:
-        """Return the count by the steps returned, for the process that reads on after this one."""
-        return self.counters.saved_state(self._emitted)
+        """Return the count by the steps returned, and their end, for the process that reads on after this one."""
+        count = self.counters.saved_state(self._emitted)
+        return {**count, EMITTED_AT: self._emitted_at, "advance": self._last_advance}
 
     def restore_state(self, known: dict[str, Any]) -> None:
-        """Continue where another process stopped; the duration of the next step is unknown."""
+        """Continue where another process stopped: the next steps take the time since its last one."""
         if self.counters.restore_state(known):
+            moment, advance = known.get(EMITTED_AT), known.get("advance")
+            self._mark = float(moment) if isinstance(moment, int | float) else None
+            self._last_advance = advance if type(advance) is int else 0
             self._reported_total = self.counters.total()
             self._emitted = self.counters.index
 

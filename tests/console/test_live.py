@@ -169,6 +169,22 @@ def test_successor_continues_the_count() -> None:
     assert log == list(range(1, 10))
 
 
+def test_steps_after_a_successor_s_start_take_the_time_since_the_last_one() -> None:
+    def bar(live: Live, now: float, done: int) -> None:
+        live.at(now, f"\r{done:3}%|#   | {done}/100 [00:{done:02}<00:09,  1.00s/it]")
+
+    first, second = Live(), Live()
+    for done in range(41):
+        bar(first, float(done), done)
+    second.tracker.restore_state(first.tracker.saved_state())
+    pulse = second.tracker.pulse(44.0)
+    assert pulse is not None and pulse.step == 39 and pulse.step_open == pytest.approx(5.0)  # two were held back
+    for done in (45, 46, 47, 48):  # seven steps of which nobody has seen the times
+        bar(second, float(done), done)
+    steps = second.end().steps
+    assert [step.duration for step in steps[:9]] == [pytest.approx(1.0)] * 9
+
+
 def test_unchanged_frame_gives_position_without_metrics(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()

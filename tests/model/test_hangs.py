@@ -59,6 +59,20 @@ def test_where_and_why_after_usual_steps(activity: str | None, words: str) -> No
     assert words in told.title and LINE in told.title and "py-spy" not in told.advice
 
 
+@pytest.mark.parametrize(("cpu", "flow"), [(0.5, 0.0), (60.0, 0.0), (0.5, 5e6)])
+def test_of_what_is_read_from_outside_only_the_idle_stands_still(cpu: float, flow: float) -> None:
+    told = steps(50, source="console")
+    for second in range(90):
+        told.wait(1.0).pulse(step=51, step_open=float(second + 1))
+        told.tell(Host, tree_cpu=cpu, disk_write=flow, cores=4)
+    finding = found(told)
+    assert finding is not None
+    is_idle = (cpu, flow) == (0.5, 0.0)
+    assert (finding.severity, finding.title.partition(":")[0]) == (
+        ("critical", "Stalled") if is_idle else ("info", "Long")
+    )
+
+
 @pytest.mark.parametrize("source", ["console", ACTOR, "recorder"])
 def test_what_others_tell_beside_it_takes_no_line_away(source: str) -> None:
     told, other = waiting(steps(50), 90), Story("other", source=source)

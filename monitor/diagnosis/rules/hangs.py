@@ -259,7 +259,11 @@ def _open_step(evidence: Evidence) -> Finding | None:
 def _overdue(evidence: Evidence, text: str, lines: list[str]) -> Finding:
     """Return the finding on what takes far longer than usual: information where it works on, or waits for a person."""
     held = evidence.held
-    why = works(evidence.state, held) if held is not None else None
+    main, pulse = evidence.state.main, evidence.state.main.pulse
+    looked_at = held
+    if main.source == "console" and pulse is not None and pulse.step_open is not None:  # no line is known
+        looked_at = Held("", None, pulse.t - pulse.step_open, pulse.t)
+    why = works(evidence.state, looked_at) if looked_at is not None else None
     if held is not None:
         text += f", at {held.place}" if why is not None and held.activity not in WAITS else f", {_where(held)}"
     if held is not None and held.activity == calls.INPUT:

@@ -39,6 +39,8 @@ def _no_finding(title: str, evidence: list[str] | None = None) -> Finding:
 
 def _before_the_first_step(evidence: Evidence) -> Finding:
     now = evidence.open
+    if evidence.report.progress.steps_done:
+        return _no_finding("Steps are counted, but how long one takes is not known")
     if evidence.report.outcome.state != "running":
         return _no_finding("No steps recorded")
     if now.step is not None and now.step_seconds is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.commands.attaching import unwatched_lines
 from monitor.commands.showing import FiniteRange, write_out
 from monitor.errors import UserError, say
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def ls(as_json: bool) -> None:
-    """List the runs, newest first."""
+    """List the runs, newest first, and this user's trainings on this machine that no run records."""
     from monitor.runs import catalogue
 
     entries = catalogue.list_runs()
@@ -30,12 +31,15 @@ def ls(as_json: bool) -> None:
 
         lines = ",".join(map(encoded, entries))
         click.echo(msgspec.json.format(f"[{lines}]", indent=2))
-    elif not entries:
-        click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
-    else:
-        from monitor.reports.runs_table import listing
+        return
+    from monitor.reports.runs_table import listing
 
+    if entries:
         click.echo(listing(entries))
+    else:
+        click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
+    for line in unwatched_lines(entry.path for entry in entries if entry.state == "running"):
+        click.echo(line)
 
 
 @click.command()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -110,6 +111,19 @@ def show(
     if result is None:
         complain(f"the dashboard crashed ({reason}); the training is not affected")
     return "ended" if result is not None and stops.ended(path) else result
+
+
+def agreed(reasons: Sequence[str], question: str, purpose: str) -> bool:
+    """Say what is to be considered, and ask one question.
+
+    Raises:
+        UserError: there is no terminal to ask on; --yes serves the purpose then.
+    """
+    if not (os.isatty(0) and os.isatty(2)):
+        raise UserError(f"{'; '.join(reasons)}; add --yes {purpose}")
+    for reason in reasons:
+        say(f"  {reason}")
+    return click.confirm(question, err=True)
 
 
 def write_out(text: str, file: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.commands.showing import agreed
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.control import MAX_TRACED_STEPS, TraceRequest
 
@@ -46,7 +47,7 @@ def trace(context: click.Context, run: str, steps: int, output: Path | None, yes
         try:
             _trace(path, TraceRequest(steps, output is not None, yes), output, as_json)
         except Doubtful as doubts:
-            if not _agreed(doubts.reasons):
+            if not agreed(doubts.reasons, "Trace nevertheless?", "to trace nevertheless"):
                 say("nothing was traced")
                 context.exit(1)
             _trace(path, TraceRequest(steps, output is not None, True), output, as_json)
@@ -69,19 +70,6 @@ def _check_output(output: Path | None, may_replace: bool) -> None:
         raise UserError(f"{output} exists; name another file, or add --yes to replace it")
     if not os.path.isdir(output.parent):
         raise UserError(f"{output.parent}: no such directory")
-
-
-def _agreed(reasons: list[str]) -> bool:
-    """Ask the one question.
-
-    Raises:
-        UserError: there is no terminal to ask on.
-    """
-    if not (os.isatty(0) and os.isatty(2)):
-        raise UserError(f"{'; '.join(reasons)}; add --yes to trace nevertheless")
-    for reason in reasons:
-        say(f"  {reason}")
-    return click.confirm("Trace nevertheless?", err=True)
 
 
 def _trace(path: Path, request: TraceRequest, output: Path | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.commands.attaching import run_of, unwatched_lines
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
 from monitor.commands.runs import view_of
@@ -31,11 +32,17 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one screen as plain text and leave.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON a second, as `report --json`; ends with the run.")
+@click.option("--pid", type=int, help="A training that was started without trainmon: make a run of it, from outside.")
+@click.option("--log", type=click.Path(path_type=Path), help="With --pid: the file that it prints to, if not known.")
+@click.option("--yes", is_flag=True, help="With --pid: ask no question.")
 @watching_options
 @click.pass_context
 def attach(
     context: click.Context,
     run: str | None,
+    pid: int | None,
+    log: Path | None,
+    yes: bool,
     once: bool,
     as_json: bool,
     on_alert: str | None,
@@ -45,6 +52,9 @@ def attach(
     """Watch a run: the running one, or any other from its records.
 
     Without a terminal it prints a line of progress now and then, until the run ends.
+
+    With --pid it says what it will read of the process, asks, and records from then on until the process ends. Nothing
+    is changed in the process.
     """
     from monitor import settings
     from monitor.alert_options import alert_options
@@ -52,7 +62,13 @@ def attach(
     from monitor.runs import catalogue
     from monitor.sources.sockets import shortage
 
-    path = catalogue.resolve(run) if run else _choose()
+    if pid is not None and run:
+        raise UserError("RUN and --pid are two ways to name a training; give one")
+    if pid is None and (yes or log is not None):
+        raise UserError("--yes and --log go with --pid")
+    path = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
+    if path is None:
+        context.exit(1)
     alerting = alert_options(bell, on_alert)
     if (short := shortage()) is not None:
         click.echo(f"no live socket: {short}; the journals are read instead", err=True)
@@ -184,7 +200,7 @@ def browse() -> None:
     cursor: Path | None = None
     notice = ""
     try:
-        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, notice))) is not None:
+        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, notice, _unwatched))) is not None:
             what, cursor = choice
             try:
                 notice = _open(what, cursor, slow, stops)
@@ -193,6 +209,12 @@ def browse() -> None:
     finally:
         fleet.close()
     stops.finish()
+
+
+def _unwatched() -> list[str]:
+    from monitor.runs import catalogue
+
+    return unwatched_lines(path for path in catalogue.paths() if catalogue.lives(path))
 
 
 def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:

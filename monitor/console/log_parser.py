@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from monitor.console.line_times import PrintedClock
 from monitor.console.lines import Line, Terminal
@@ -66,6 +67,10 @@ class LogParser:
         self.summary.other_ranks = self._reader.foreign
         self.summary.seconds = self._clock.now
         return readings, events
+
+    def saved_state(self) -> dict[str, Any]:
+        """Return the count at the end, for who reads on what is printed later."""
+        return self._tracker.saved_state()
 
     def _line(self, line: Line) -> list[Reading]:
         summary = self.summary

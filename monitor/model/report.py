@@ -31,6 +31,7 @@ class Run:
     facts: RunFacts = field(default_factory=RunFacts)  # as JSON: its table
     source: str | None = None  # of the steps: hooks | native | console; None while there is none
     imported: bool = False  # made from a log, after the fact
+    attached: bool = False  # looked at from outside: trainmon did not start it
     recording: bool = False  # read from a recording's file
     trainings: str | None = None  # one line, where several ran under the command; the report is of one of them
 

@@ -164,6 +164,7 @@ def _run(state: RunState, context: RunContext) -> Run:
         facts=facts,
         source=source,
         imported=imported,
+        attached=identity.get("attached") is True,
         recording=recording,
     )
 

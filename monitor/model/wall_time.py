@@ -75,11 +75,15 @@ def current(state: RunState) -> list[Producer]:
 def begin_time(state: RunState, context: RunContext) -> float | None:
     """Return the monotonic time of the run's launch, or of the start of its process or training; None: unknown.
 
-    Where the hello of a process is missing, only its first event is known, and `run.json` decides.
+    Where the hello of a process is missing, only its first event is known, and `run.json` decides. Where a training is
+    looked at from outside and its start was not seen, the first step whose time is known begins the account.
     """
     if state.begin is not None:
         return state.begin
     producers = training_processes(state)
+    starts_unseen = context.identity.get("attached") and all(one.process_started is None for one in producers)
+    if starts_unseen and state.main.wall.first_step is not None:
+        return state.main.wall.first_step
     own = [p.process_started if p.process_started is not None else p.hello for p in producers]
     launched = context.identity.get("started_monotonic")
     if (
@@ -115,7 +119,7 @@ def wall_parts(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
         return Wall()  # an imported log without a time in it
     if raw.first_step is None or raw.last_step is None:
         untimed = main.stepped and not main.step_seconds.settled().count
-        if untimed or (main.source == "console" and main.metrics):
+        if untimed or (main.source == "console" and main.metrics) or context.identity.get("attached"):
             return Wall(total)  # the training reported, but no step's time: its begin is unknown
         return Wall(total=total, startup=total)
     loop, first_pass = first_cycle(main)

@@ -208,7 +208,7 @@ def _what_would_tell(report: Report) -> str:
     if report.progress.steps_done < MIN_STEPS:
         return f"let it run longer: most findings need {MIN_STEPS} steps"
     if report.run.source == "console":
-        if report.run.imported or not report.run.command:
+        if report.run.imported or report.run.attached or not report.run.command:
             return "not known: the program prints little; `trainmon run` on its Python process measures phases"
         return 'not known: the program prints little, and no framework shows its steps; `with th.phase("name"):` does'
     if report.traced is None and report.device is not None:

@@ -113,7 +113,7 @@ def source(report: Report) -> str:
         return "a recording, at its end"
     if report.run.source != "console":
         return ""
-    where = "a log" if report.run.imported else "the console"
+    where = "a log" if report.run.imported else "its log, from outside" if report.run.attached else "the console"
     return f"read from {where} (printed by the program, not measured inside it)"
 
 
@@ -121,6 +121,9 @@ def outcome(report: Report) -> str:
     elapsed = report.group.elapsed_seconds if report.group is not None else report.progress.elapsed_seconds
     after = f" after {duration(elapsed)}" if elapsed is not None else ""
     state = report.outcome.state
+    if report.run.attached and state in ("running", "lost"):
+        recorded = f", recorded for {duration(elapsed)}" if elapsed is not None else ""
+        return f"running{recorded}" if state == "running" else f"ended{recorded}; exit code unknown"
     if state == "running":
         code = report.outcome.exit_code
         left = f"; the command ended with exit code {code}, and left it behind" if code is not None else ""

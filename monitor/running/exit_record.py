@@ -46,20 +46,36 @@ def _printed_error(run: Path, returncode: int) -> PrintedError | None:
         return None
 
 
-def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int | None = None) -> None:
+def write_unseen_exit(run: Path, writer: Writer, at: float | None) -> None:
+    """Record that a process has ended for which nobody here has waited.
+
+    Python's exit code is 1 where its output ends with an uncaught exception. Other ends are not known.
+
+    Args:
+        at: the monotonic time of its end; None: now.
+    """
+    printed = _printed_error(run, 1)
+    write_exit(run, writer, None if printed is None or printed.place is None else 1, at=at)
+
+
+def write_exit(
+    run: Path, writer: Writer | None, returncode: int | None, oom_kills: int | None = None, at: float | None = None
+) -> None:
     """Record how the training ended. Only for the process that waited for it.
 
     Args:
         writer: None where the journal could not be opened.
-        returncode: as in subprocess: negative for a signal.
+        returncode: as in subprocess: negative for a signal. None: unknown.
         oom_kills: processes that the kernel killed meanwhile, as in `events.Exit`.
+        at: the monotonic time of the end; None: now.
     """
-    code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
-    ended, ended_monotonic = time.time(), time.monotonic()
+    code, by_signal = (returncode, None) if returncode is None or returncode >= 0 else (None, -returncode)
+    ended_monotonic = time.monotonic() if at is None else at
+    ended = time.time() - (time.monotonic() - ended_monotonic)
     if writer is not None:
         exit_ = events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal)
         exit_.oom_kills = oom_kills
-        words = _printed_error(run, returncode)
+        words = _printed_error(run, returncode) if returncode is not None else None
         if words is not None:
             exit_.error, exit_.place = words.error, words.place
         writer.write(exit_)

@@ -90,7 +90,7 @@ def _new_run(source: Path, name: str | None, wall: float | None) -> Path:
 
 def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Pattern[str], ...]) -> LogSummary:
     parser = LogParser(patterns)
-    journal = _Writer(rundir.console_journal(run, "import"), wall)
+    journal = LogJournal(rundir.console_journal(run, "import"), events.Hello("", 0, 0.0, wall=wall or 0.0))
     console = output.open_append(run / rundir.CONSOLE)
     try:
         while data := log.read(LOG_CHUNK):
@@ -106,7 +106,7 @@ def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Patte
     return parser.summary
 
 
-def _write_end(log: BinaryIO, run: Path, journal: _Writer, now: float) -> None:
+def _write_end(log: BinaryIO, run: Path, journal: LogJournal, now: float) -> None:
     """Record the uncaught exception that the log ends with: Python's exit code is 1 then. Other ends are not known."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - ERROR_SEARCH_BYTES))
     printed = printed_error(log.read(ERROR_SEARCH_BYTES).decode(errors="replace"), "/")
@@ -118,15 +118,16 @@ def _write_end(log: BinaryIO, run: Path, journal: _Writer, now: float) -> None:
     rundir.write_json(run / rundir.EXIT, {"exit_code": 1, "signal": None, "ended": None, "ended_monotonic": now})
 
 
-class _Writer:
-    """Write the journal of an import: one producer, whose clock begins with the log."""
+class LogJournal:
+    """Write the journal of what stood in a log: one producer, whose clock is the log's."""
 
-    def __init__(self, path: Path, wall: float | None) -> None:
+    def __init__(self, path: Path, hello: events.Hello) -> None:
         self._journal = Journal(path)
         self._producer = f"console-{uuid.uuid4().hex[:8]}"
         self._seq = 0
         self._encode = encoding.encoder()
-        self.write([events.Hello(producer="", seq=0, t=0.0, source="console", wall=wall or 0.0)])
+        hello.source = "console"
+        self.write([hello])
 
     def write(self, batch: list[Event]) -> None:
         for event in batch:

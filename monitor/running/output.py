@@ -105,14 +105,17 @@ class Copied:
 class Copy:
     """Copy a growing file to a descriptor, byte for byte, until its reader is gone."""
 
-    def __init__(self, source: Path, target: int, copied: Copied | None = None, *, alone: bool = False) -> None:
+    def __init__(
+        self, source: Path, target: int, copied: Copied | None = None, *, alone: bool = False, begin: int = 0
+    ) -> None:
         """
         Args:
+            begin: the first byte that is copied.
             copied: where to say how far it is.
             alone: whether nothing else is ever written to `target`. Where it is a pipe, it is then given up as soon as
                 no process can write to the file any more: its reader sees the end when the program closes its output.
         """
-        self._source = TailedFile(source)
+        self._source = TailedFile(source, begin)
         self._target = target
         self._copied = copied
         if copied is not None:

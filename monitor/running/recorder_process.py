@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitor.hooks_reach import RECORDING_ENDED
-from monitor.running import command, disk_budget, disk_space, inherited, output, stopping
+from monitor.running import command, disk_budget, disk_space, exit_record, followed, inherited, output, stopping
 from monitor.running.journal_writer import Writer
 from monitor.runs import run_files
 from trainhooks.protocol import process_identity, rundir
@@ -72,7 +72,8 @@ def main(path: str) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     writer = Writer(run)
     relay = Relay(run, writer.note_unpublished)
-    merge = output.Merge.of(run)  # left by a supervisor that died
+    following = followed.Followed(run) if followed.is_attached(run) else None
+    merge = output.Merge.of(run)  # left by a supervisor that died, or of an attached training
     reserve = disk_space.Preallocation(output.output_files(run))
     budget = disk_budget.DiskBudget(run, writer.note_budget)
 
@@ -96,11 +97,15 @@ def main(path: str) -> None:
     threading.Thread(target=stopping.obey_requests, args=(run, over), daemon=True).start()
     recorder.record(ended)
     over.set()
+    if following is not None:
+        following.finish()
     reserve.close()
     disk_space.release_preallocated(output.output_files(run))
     if merge is not None:
         merge.finish()
     reading.finish()
+    if following is not None and not rundir.run_alive(run):
+        exit_record.write_unseen_exit(run, writer, following.ended)
     writer.close()
     relay.close()
     if lock is not None:

@@ -183,6 +183,8 @@ def _why_not(run: Path, pid: int) -> str | None:
     """
     import psutil  # late: `trainmon run` loads this module before it forks
 
+    if run_files.identity(run).get("attached"):
+        return f"it was only attached to, and trainmon sends nothing to such a process: kill {pid}"
     try:
         paths = [path for path in (str(run / rundir.IDENTITY), *rundir.rank_locks(run)) if os.path.lexists(path)]
         owners = {os.lstat(path).st_uid for path in [str(run), *paths]}

@@ -110,6 +110,7 @@ _IDENTITY: dict[str, Callable[[Any], Any]] = {
     "expect_tps": _amount,
     "named": _yes,
     "launched": _yes,
+    "attached": _yes,
     "imported": _yes,
     "command": _words,
     "tags": _tags,

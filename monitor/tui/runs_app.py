@@ -64,6 +64,14 @@ class GroupsRead(Message):
         return isinstance(message, GroupsRead)
 
 
+class UnwatchedFound(Message):
+    """Lines on the trainings that are in no run."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+
 class RunsList(Widget):
     """The list of runs. Only rows that changed are redrawn."""
 
@@ -76,6 +84,7 @@ class RunsList(Widget):
         self.marked: set[Path] = set()
         self.cursor: Path | None = None
         self._place = 0  # the cursor's line; it stays where the run is gone
+        self.unwatched: list[str] = []  # lines below the runs
         self._groups: Sequence[Group] = ()
         self._reading = True
         self._has_groups = False
@@ -121,6 +130,8 @@ class RunsList(Widget):
                 self.refresh(Region(0, y, width, 1))
 
     def _rows(self, width: int, height: int) -> list[Row]:
+        others = runs_rows.below(self.unwatched, width, height)
+        height -= len(others)
         if not self._has_groups:
             rows: list[Row] = [[(" looking for runs…", "muted")]]
         elif not self.lines and not self._reading:
@@ -138,6 +149,8 @@ class RunsList(Widget):
         living = chosen is not None and chosen.run is not None and chosen.run.living
         rows = rows[: max(1, height - 1)]
         rows += [[] for _ in range(height - 1 - len(rows))]
+        rows += others
+        height += len(others)
         return [*rows, runs_rows.footer(width, len(self.marked), living)][:height]
 
     def render_line(self, y: int) -> Strip:
@@ -234,9 +247,11 @@ class RunsApp(App[Choice], inherit_bindings=False):
         stop: Callable[[Path, Callable[[str], None]], object],
         cursor: Path | None = None,
         notice: str = "",
+        unwatched: Callable[[], list[str]] = list,
     ) -> None:
         """
         Args:
+            unwatched: returns lines on the trainings that are in no run; it may take a second, and is called once.
             compared: returns the text of a comparison; it may take seconds.
             stop: stops the training of a run and reports each action as a line; it may block.
             cursor: the run under the cursor at first.
@@ -256,6 +271,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
         self.list = RunsList(self._palette)
         self.list.cursor = cursor
         self._notice = notice
+        self._unwatched = unwatched
 
     def get_default_screen(self) -> LeanScreen:
         return LeanScreen("_default")
@@ -274,11 +290,19 @@ class RunsApp(App[Choice], inherit_bindings=False):
 
     def _read(self) -> None:
         """Read the runs until the app closes, in a thread; without a pause while reports are still to be read."""
+        is_first = True
         while not self._ended.is_set():
             groups = self._runs.groups()
             if not self._ended.is_set():
                 self.post_message(GroupsRead(groups, self._runs.reading))
+            if is_first and not self._ended.is_set():
+                is_first = False
+                self.post_message(UnwatchedFound(self._unwatched()))
             self._ended.wait(0.05 if self._runs.reading else REFRESH_SECONDS)
+
+    def on_unwatched_found(self, message: UnwatchedFound) -> None:
+        self.list.unwatched = message.lines
+        self.list.draw()
 
     def on_groups_read(self, message: GroupsRead) -> None:
         self.list.set_groups(message.groups, message.reading)

@@ -277,6 +277,10 @@ START_ADVICE = {
 }
 
 
+ATTACHED_ADVICE = (
+    "Steps are read from the log file that it prints to: `trainmon attach --pid PID --log FILE` names one,"
+    " `trainmon lines FILE` shows what is read from it. Start the next training by `trainmon run`: it needs no log."
+)
 STILL_ADVICE = "See what it waits for there: trainmon stack shows every thread and child process."
 _OF_OTHERS = (start_waits.RANKS, start_waits.LOCK_FILE)  # who waits for these stands still, and is told why
 
@@ -316,6 +320,9 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
     acting = evidence.state.acting
     if acting is not None:
         return _silent_finding(ONLY_ACTING, _collected(acting.metrics), ACTING_ADVICE)
+    if report.run.attached:
+        title = f"No steps in {age(elapsed)}" if evidence.is_running else "No steps recorded"
+        return _silent_finding(f"{title}: none could be read from outside", [], ATTACHED_ADVICE)
     has_reported = any(producer.source not in ("recorder", "console") for producer in evidence.state.producers.values())
     if has_reported:  # its start-up is shown while it goes on
         return None if evidence.is_running else _silent_finding("Ended before its first step was done", [], "")

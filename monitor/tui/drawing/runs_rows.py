@@ -265,6 +265,18 @@ def footer(width: int, marked: int, living: bool = True) -> Row:
     return out
 
 
+MAX_BELOW_SHARE = 4  # of the height, at most one part in so many is for lines below the runs
+
+
+def below(lines: Sequence[str], width: int, height: int) -> list[Row]:
+    """Return the rows below the runs: these lines, as many as there is room for."""
+    most = height // MAX_BELOW_SHARE
+    kept = list(lines if len(lines) <= most else lines[: max(0, most)])
+    if kept and len(kept) < len(lines):
+        kept[-1] = f"  and {len(lines) - len(kept) + 1} more: trainmon ls"
+    return [[(" " + fit(line, max(0, width - 1)), "muted")] for line in kept]
+
+
 def empty(width: int) -> Row:
     """Return the line shown where there are no runs."""
     return [(" " + fit(EMPTY, max(0, width - 1)), "muted")]

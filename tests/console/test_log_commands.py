@@ -223,4 +223,5 @@ def test_import_without_times_leaves_times_unknown(state: State) -> None:
     assert result["throughput"]["steps_per_second"] is None
     assert result["run"]["started"] is None
     assert result["phases"] == []
+    assert "Steps are counted" in result["verdict"]
     assert result["startup"] == []

@@ -12,7 +12,7 @@ from sample_fleet import HandRuns, entry, fleet
 from monitor.runs.fleet import Group, grouped, sampled_pace, with_typical_speed
 from monitor.tui.drawing.rows import row_width
 from monitor.tui.drawing.run_preview import MIN_PREVIEW_ROWS, preview
-from monitor.tui.drawing.runs_rows import footer, layout
+from monitor.tui.drawing.runs_rows import below, footer, layout
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
@@ -155,6 +155,15 @@ def test_the_preview_keeps_to_its_place(width: int, height: int) -> None:
             rows = preview(run, width, height)
             assert len(rows) <= height and all(row_width(row) <= width for row in rows)
             assert bool(rows) == (height >= MIN_PREVIEW_ROWS)
+
+
+@pytest.mark.parametrize("height", [1, 8, 24, 60])
+def test_lines_below_the_runs_take_a_quarter_at_most_and_tell_what_they_leave_out(height: int) -> None:
+    rows = below(["not watched:", *(f"  trainmon attach --pid {pid}" for pid in range(10, 22))], 40, height)
+    assert len(rows) <= height // 4 and all(row_width(row) <= 40 for row in rows)
+    if 0 < len(rows) < 13:
+        assert f"and {14 - len(rows)} more: trainmon ls" in rows[-1][0][0]
+    assert below([], 40, height) == []
 
 
 def test_step_times_are_kept_as_means_of_stretches() -> None:

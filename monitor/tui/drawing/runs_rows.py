@@ -269,9 +269,9 @@ MAX_BELOW_SHARE = 4  # of the height, at most one part in so many is for lines b
 
 
 def below(lines: Sequence[str], width: int, height: int) -> list[Row]:
-    """Return the rows below the runs: these lines, as many as there is room for."""
+    """Return the rows below the runs: these lines, the first of which is a heading, as many as there is room for."""
     most = height // MAX_BELOW_SHARE
-    kept = list(lines if len(lines) <= most else lines[: max(0, most)])
+    kept = list(lines[:most]) if most > 1 else []
     if kept and len(kept) < len(lines):
         kept[-1] = f"  and {len(lines) - len(kept) + 1} more: trainmon ls"
     return [[(" " + fit(line, max(0, width - 1)), "muted")] for line in kept]

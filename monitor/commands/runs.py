@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.commands.attaching import unwatched_lines
+from monitor.commands.attach_pid import unwatched_lines
 from monitor.commands.showing import FiniteRange, write_out
 from monitor.errors import UserError, say
 

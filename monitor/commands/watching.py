@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.commands.attaching import run_of, unwatched_lines
+from monitor.commands.attach_pid import run_of, unwatched_lines
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
 from monitor.commands.runs import view_of

@@ -169,7 +169,7 @@ PROBES = (
     _caller(
         "by env -i",
         'env -i "$@" 2>/dev/null',
-        "import os; print(sorted(set(os.environ) - {'PYTHONPATH', 'TRAINMON_RUN', 'LC_CTYPE'}))",
+        "import os; print(sorted(set(os.environ) - {'PYTHONPATH', 'TRAINMON_RUN', 'LC_CTYPE', 'KINETO_LOG_LEVEL', 'TEARDOWN_CUPTI'}))",
         stdin=b"x",
     ),
     _caller(

@@ -169,7 +169,8 @@ PROBES = (
     _caller(
         "by env -i",
         'env -i "$@" 2>/dev/null',
-        "import os; print(sorted(set(os.environ) - {'PYTHONPATH', 'TRAINMON_RUN', 'LC_CTYPE', 'KINETO_LOG_LEVEL', 'TEARDOWN_CUPTI'}))",
+        "import os; known = 'PYTHONPATH TRAINMON_RUN LC_CTYPE KINETO_LOG_LEVEL TEARDOWN_CUPTI'.split();"
+        " print(sorted(set(os.environ) - set(known)))",
         stdin=b"x",
     ),
     _caller(

@@ -25,6 +25,7 @@ MAX_ADDRESS = 107  # bytes of a socket's path
 MAX_TRACED_STEPS = 10  # of a trace that is asked for
 MAX_REASONS = 8  # of an answer
 
+MAX_GROWTH_SECONDS = 16.0  # until it is known: five to see how long steps take, ten with tracemalloc
 MAX_STACKS = 131_072  # bytes of the answer with stacks, newline included
 MAX_THREADS = 200  # of it
 
@@ -69,6 +70,27 @@ class StackRequest:
 
 
 @dataclass
+class MemoryRequest:
+    """Asks what holds the memory of the process.
+
+    Attributes:
+        growth: whether to tell what stays over a few steps, too, for which tracemalloc is turned on meanwhile.
+    """
+
+    growth: bool = False
+
+    @property
+    def text(self) -> str:
+        return "what holds its memory" + (", and what it grows by, with tracemalloc" if self.growth else "")
+
+    def line(self) -> bytes:
+        return _line({"kind": "memory", "growth": self.growth})
+
+
+Request = Union[TraceRequest, StackRequest, MemoryRequest]
+
+
+@dataclass
 class Answer:
     """The answer to a request.
 
@@ -101,15 +123,18 @@ def _mapping(line: bytes) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
-def read_request(line: bytes) -> Union[TraceRequest, StackRequest, str]:
+def read_request(line: bytes) -> Union[Request, str]:
     """Return the request in a line; in place of one that is none, why not."""
     found = _mapping(line)
     if found is None:
         return "the request is no line of JSON"
     if found.get("kind") == "stack":
         return StackRequest()
+    if found.get("kind") == "memory":
+        growth = found.get("growth", False)
+        return MemoryRequest(growth) if isinstance(growth, bool) else "growth must be true or false"
     if found.get("kind") != "trace":
-        return "unknown request; this version of the hooks knows: trace, stack"
+        return "unknown request; this version of the hooks knows: trace, stack, memory"
     steps, events, anyway = found.get("steps", 3), found.get("events", False), found.get("anyway", False)
     if type(steps) is not int or not 1 <= steps <= MAX_TRACED_STEPS:
         return f"steps must be 1 to {MAX_TRACED_STEPS}"

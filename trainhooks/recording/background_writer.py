@@ -40,6 +40,8 @@ from trainhooks.recording.facts import Devices, torch_flags
 from trainhooks.recording.frames import Sampler, error_place, error_text, other_threads, thread_stacks
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.gc_room import CollectorRoom
+from trainhooks.recording.memory_growth import GrowthWatch
+from trainhooks.recording.memory_holders import process_memory
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
 from trainhooks.recording.tasks import waiting_tasks
@@ -111,6 +113,7 @@ class BackgroundWriter:
         self._device_times = DeviceTimes(self._process, device)
         self._trace_events = TraceEvents(self._process, device)
         self._control: Optional[ControlSocket] = None
+        self._growth = GrowthWatch()
         self._room = CollectorRoom()
         self._failed: Set[str] = set()  # parts that record nothing any more
         self._late_wakes = LateWakes(WAKE_SECONDS)
@@ -226,6 +229,7 @@ class BackgroundWriter:
         longest = self._guarded("steps", self._assemble_lanes, rested) or 0
         self._guarded("times of the device", self._take_device_times)
         self._guarded("traces", self._take_traces)
+        self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
         self._guarded("facts", self._take_pulse)
         return longest
 
@@ -294,14 +298,18 @@ class BackgroundWriter:
         self._stamp([to_dict(note)])
         if isinstance(request, control.TraceRequest):
             self._trace_events.add_request(request, caller)
+        elif isinstance(request, control.MemoryRequest) and request.growth:
+            self._growth.begin(caller, self._process.steps, monotonic_seconds())
         else:
-            caller.send(control.stacks_line(thread_stacks()))
+            is_stack = isinstance(request, control.StackRequest)
+            caller.send(control.stacks_line(thread_stacks()) if is_stack else process_memory().line())
             caller.close()
 
     def forget(self) -> None:
-        """In a forked child: leave the parent's socket to the parent."""
+        """In a forked child: leave the parent's socket to the parent, and do not trace its allocations."""
         if self._control is not None:
             self._control.forget()
+        self._growth.stop(closes=False)
 
     def _sample_stack(self) -> None:
         """Sample the training's stack, for the time that its phases do not explain."""
@@ -440,6 +448,7 @@ class BackgroundWriter:
             self._stamp(assembler.events)
         self._stamp(self._device_times.take())
         self._stamp(self._trace_events.take(self.producer, is_last=True))
+        self._growth.stop()
         if self._control is not None:
             self._control.close()  # where the program goes on, the next look opens it again
         known = {"device_clock": self._device.status, "tracing": self._device.tracer.status}
@@ -468,6 +477,7 @@ class BackgroundWriter:
         if not events:
             return
         self._trace_events.mark(events)
+        self._growth.mark(events)
         self._device_times.add_steps(events)
         others: List[Mapping] = []
         for event in events:

@@ -11,11 +11,11 @@ import os
 import socket
 from _socket import socket as Socket
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple, Union
+from typing import Iterator, List, Optional, Tuple
 
 from trainhooks.lane_entries import monotonic_seconds
 from trainhooks.protocol import control
-from trainhooks.protocol.control import Answer, StackRequest, TraceRequest
+from trainhooks.protocol.control import Answer, Request
 from trainhooks.protocol.descriptors import Kept, kept_with_room
 from trainhooks.protocol.journal import SEND_FLAGS
 
@@ -112,7 +112,7 @@ class ControlSocket:
         elif not hasattr(socket, "SO_PEERCRED"):
             self.status = UNKNOWN_CALLERS
 
-    def poll(self) -> Optional[Tuple[Union[TraceRequest, StackRequest], Caller]]:
+    def poll(self) -> Optional[Tuple[Request, Caller]]:
         """Return a request that has arrived, with who is to be answered. Never raises, and never waits."""
         if self.status is not None:
             return None

@@ -322,6 +322,25 @@ def thread_stacks() -> List[ThreadStack]:
     return sorted(found, key=lambda each: not each.is_main)
 
 
+def innermost_place(frames: Iterable[Tuple[str, int, str]]) -> Optional[str]:
+    """Return the innermost line of the program's own code, else of any Python code but ours; None where there is none.
+
+    Args:
+        frames: file, line and function of each, the innermost first; those of C++ count as none.
+    """
+    first: Optional[Line] = None
+    for path, line, function in frames:
+        if path.endswith(".py") and not path.startswith(_OWN):
+            if is_users(path):
+                return _told(path, line, function)
+            first = first or Line(path, line, function)
+    return None if first is None else _told(*first[:3])
+
+
+def _told(path: str, line: int, function: str) -> str:
+    return str(Line(clean(_short(path), MAX_NAME), line, clean(function, MAX_NAME)).fitted(MAX_NAME))
+
+
 def other_threads(sampler: Sampler, training: int) -> List[Tuple[str, str, str]]:
     """Return name, place and activity of the program's other threads, as far as they run its code or keep it alive."""
     threads = getattr(sys.modules.get("threading"), "_active", {})

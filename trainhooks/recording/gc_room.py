@@ -7,11 +7,18 @@ then. So it keeps containers of its own, lets go of as many before it works, and
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from typing import Any, List
+from typing import Any, Iterator, List
 
 ROOM = 400  # containers: to close a block of steps takes 180, to read a source 350
 FIRST = 8  # let go of before anything else, as to ask for the count makes some
+
+
+class _Container(set):  # type: ignore[type-arg]
+    """One of ours, by its name. A set, as Python keeps no spare ones."""
+
+    __slots__ = ()
 
 
 class CollectorRoom:
@@ -21,7 +28,7 @@ class CollectorRoom:
     """
 
     def __init__(self) -> None:
-        self._held: List[Any] = [set() for _ in range(ROOM)]  # sets: Python keeps no spare ones
+        self._held: List[Any] = [_Container() for _ in range(ROOM)]
 
     def make(self) -> None:
         """Let go of containers before the thread works."""
@@ -39,4 +46,16 @@ class CollectorRoom:
     def take_back(self) -> None:
         """Make as many again after it."""
         for _ in range(min(ROOM - len(self._held), gc.get_threshold()[0] - gc.get_count()[0])):
-            self._held.append(set())
+            self._held.append(_Container())
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the collector off for what makes more containers than there is room for, at most some tenths of a second."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -9,6 +9,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitor.errors import UserError
+from monitor.runs import catalogue
 from trainhooks.protocol import control, rundir
 
 CONNECT_SECONDS = 5.0  # until a process that listens has taken a connection
@@ -36,6 +38,33 @@ def listeners(run: Path) -> list[Listener]:
             if match is not None and stat.S_ISSOCK(path.lstat().st_mode) and rundir.lock_held(lock):
                 found.append(Listener(int(match[1]), match[2], path, journal))
     return sorted(found, key=lambda listener: (listener.rank, listener.producer))
+
+
+def check_running(run: Path, why: str) -> None:
+    """Check that a run's processes can be asked from here.
+
+    Args:
+        why: they have to be running.
+
+    Raises:
+        UserError: it is not running, or on another machine.
+    """
+    if not rundir.run_alive(run):
+        raise UserError(
+            f"{run.name} {'runs on another machine; ask there' if catalogue.lives(run) else f'is not running; {why}'}"
+        )
+
+
+def why_nobody_listens(run: Path, asked: str) -> str:
+    """Return why no process of a run can be `asked for a trace`, in a line."""
+    from monitor.runs.follow import load
+
+    if not rundir.run_alive(run):
+        return f"{run.name} runs on another machine; it can be {asked} there only"
+    why = load(run, measured=False).report.run.facts.control
+    if why is not None:
+        return f"{run.name} cannot be {asked}: control is {why}"
+    return f"{run.name} cannot be {asked}: none of its processes has hooks that listen (yet)"
 
 
 def connect(connection: socket.socket, path: Path, run: Path) -> bool:

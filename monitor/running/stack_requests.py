@@ -11,15 +11,14 @@ from pathlib import Path
 
 import psutil
 
-from monitor.errors import UserError
 from monitor.model.stacks import HOOKS, KERNEL, PY_SPY, ProcessStack
-from monitor.running.asking import Listener, connect, listeners, read_line
+from monitor.running.asking import Listener, check_running, connect, listeners, read_line
 from monitor.runs import catalogue
 from monitor.sources.decode import decode
 from monitor.sources.journal_reader import JournalTail
 from monitor.sources.outside_stacks import kernel_state, py_spy_threads
 from monitor.units import age
-from trainhooks.protocol import control, rundir
+from trainhooks.protocol import control
 from trainhooks.protocol.control import StackRequest
 from trainhooks.protocol.events import Frames, Hello
 from trainhooks.protocol.limits import clean
@@ -37,10 +36,7 @@ def process_stacks(run: Path) -> list[ProcessStack]:
     Raises:
         UserError: it is not running, or on another machine.
     """
-    if not rundir.run_alive(run):
-        lives = catalogue.lives(run)
-        where = "runs on another machine; ask there" if lives else "is not running; only a running one has stacks"
-        raise UserError(f"{run.name} {where}")
+    check_running(run, "only a running one has stacks")
     found = listeners(run)
     with ThreadPoolExecutor(min(MAX_AT_ONCE, max(1, len(found)))) as pool:
         ranks = [process for process in pool.map(lambda one: _ask(one, run), found) if process is not None]

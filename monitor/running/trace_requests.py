@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from monitor.errors import UserError
-from monitor.running.asking import Listener, connect, listeners, read_line
+from monitor.running.asking import Listener, connect, listeners, read_line, why_nobody_listens
 from monitor.runs import catalogue
 from monitor.sources.decode import decode
 from monitor.sources.journal_reader import JournalTail
 from monitor.units import plural
-from trainhooks.protocol import control, rundir
+from trainhooks.protocol import control
 from trainhooks.protocol.control import Answer, TraceRequest
 from trainhooks.protocol.events import Trace
 from trainhooks.protocol.traced_events import events_path
@@ -91,7 +91,7 @@ def asked(run: Path, request: TraceRequest) -> Iterator[tuple[Accepted, socket.s
         if answer.status != control.IDLE:
             break
     if answer is None:
-        raise UserError(_why_nobody_listens(run))
+        raise UserError(why_nobody_listens(run, "asked for a trace"))
     if answer.status == control.DOUBTFUL:
         raise Doubtful(answer.reasons)
     raise NotTraced(f"{run.name} refuses: {'; '.join(answer.reasons) or 'it does not say why'}")
@@ -128,17 +128,6 @@ def _answer(connection: socket.socket, request: TraceRequest, run: Path, seconds
     if answer is None:
         raise NotTraced(f"{run.name} gave no answer; it ended, or its hooks are of another version")
     return answer
-
-
-def _why_nobody_listens(run: Path) -> str:
-    from monitor.runs.follow import load
-
-    if not rundir.run_alive(run):
-        return f"{run.name} runs on another machine; ask for the trace there"
-    why = load(run, measured=False).report.run.facts.control
-    if why is not None:
-        return f"{run.name} cannot be asked for a trace: control is {why}"
-    return f"{run.name} cannot be asked for a trace: none of its processes has hooks that listen (yet)"
 
 
 def ask_and_tell(run: Path, say: Callable[[str], None]) -> None:

@@ -10,8 +10,6 @@ import json
 from dataclasses import dataclass, field
 from typing import List, Optional, Tuple
 
-from trainhooks.protocol.control import ACCEPTED
-
 Row = Tuple[str, int, int]  # a place, bytes and number of what it holds
 
 MAX_LINES = 20  # of the program, for each list of an answer
@@ -86,7 +84,7 @@ class ProcessMemory:
         growth: None where it was not asked for.
     """
 
-    status: str = ACCEPTED
+    status: str = "accepted"  # as of all answers (`trainhooks.protocol.control`)
     resident: Optional[int] = None
     devices: List[DeviceMemory] = field(default_factory=list)
     why: Optional[str] = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from monitor.model.process_memory import RankMemory
+from monitor.model.process_memory import RankMemory, holders
 from monitor.units import duration, plural, size, size_of, times
 from trainhooks.protocol.facts import Held
 from trainhooks.protocol.memory import DeviceMemory, Growth, ProcessMemory, Row
@@ -64,7 +64,8 @@ def _process(memory: ProcessMemory, held: Held) -> list[str]:
 
 def _device(device: DeviceMemory, held: Held) -> list[str]:
     lines = [f"GPU {device.index}: {size_of(device.allocated, device.total)} in tensors"]
-    lines += [f"  {row}" for row in holders(device.allocated, device.reserved, held)]
+    parts = [f"{name} {size(part)}" for name, part in holders(device.allocated, device.reserved, held)]
+    lines += [f"  {', '.join(parts)}"]
     if device.split:
         lines.append(f"  of the cache {size(device.split)} lie beside tensors, and cannot be given back")
     if device.recorded:
@@ -74,22 +75,6 @@ def _device(device: DeviceMemory, held: Held) -> list[str]:
         sizes = [f"{count:,} of {size(each)}" for each, count in device.sizes[:MAX_SHOWN_SIZES]]
         lines += [f"  blocks: {', '.join(sizes)}", f"  {LINES_OFF}"]
     return lines
-
-
-def holders(allocated: int, reserved: int | None, held: Held) -> list[str]:
-    """Return what holds a GPU's memory, the most first: `activations and all else 20.1 GiB`."""
-    known = {"weights": held.weights, "gradients": held.gradients, "optimizer's state": held.optimizer}
-    rows = [(name, part) for name, part in known.items() if part]
-    rest = allocated - sum(part for _, part in rows)
-    # Gradients are set to none between backward passes; then more is known than there is.
-    if rest < 0 and held.gradients:
-        return holders(allocated, reserved, Held(held.weights, None, held.optimizer))
-    if rows and rest >= 0:
-        rows.append(("activations and all else", rest))
-    else:
-        rows = [("tensors", allocated)]
-    rows.append(("cache", max(0, (reserved or 0) - allocated)))
-    return [f"{name} {size(part)}" for name, part in sorted(rows, key=lambda row: -row[1]) if part]
 
 
 def _growth(growth: Growth) -> list[str]:

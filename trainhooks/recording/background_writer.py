@@ -53,6 +53,7 @@ ACTOR_WAKE_SECONDS = 0.5  # of a process that only steps environments: there may
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
 MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
 MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
+MAX_ERROR = 1024  # characters of an error: one for want of memory names each process on its GPU
 PULSE_SECONDS = 1.0  # between two pulses
 MIN_OPEN_SECONDS = 5.0  # of a phase or a step, after which a pulse has the stack position
 MIN_STILL_SECONDS = 15.0  # likewise, after which it tells of the other threads
@@ -431,7 +432,7 @@ class BackgroundWriter:
         if error is not None:
             bye.error = type(error).__name__
             with contextlib.suppress(Exception):  # the text is the program's code
-                bye.error = clean(secrets.mask(error_text(error)[:MAX_TEXT]), 512)
+                bye.error = clean(secrets.mask(error_text(error)[:MAX_TEXT]), MAX_ERROR)
             with contextlib.suppress(Exception):  # the source that it names may be gone or broken
                 bye.place = error_place(error)
         bye.dropped = self._dropped + self._process.lost

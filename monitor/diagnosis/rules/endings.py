@@ -6,13 +6,14 @@ import re
 from signal import Signals
 
 from monitor.console.printed_error import NOT_STARTED, RANK_ENDED
-from monitor.diagnosis import hardware
+from monitor.diagnosis import hardware, oom_message
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.memory import gpu_advice, host_advice, host_readings
 from monitor.model.report import Finding, Outcome
 from monitor.model.standing import INTERRUPTED
 from monitor.model.wall_time import STOPPED_BY_RULE, STOPPED_BY_YOU, TIME_LIMIT
 from monitor.units import duration, number, plural, signal_name, size, size_of
+from trainhooks.protocol.facts import Held
 
 MIN_KILLED_SHARE = 0.90  # of host memory at the last reading before a SIGKILL: the last second may take the rest
 MIN_SHARED_MEMORY_SHARE = 0.90  # of /dev/shm, likewise before a SIGBUS
@@ -49,8 +50,10 @@ def out_of_memory(evidence: Evidence) -> Finding | None:
 
 def _memory_error(evidence: Evidence, error: str) -> Finding:
     outcome, on_host = evidence.report.outcome, bool(_OF_THE_HOST.search(error))
-    lines = [error[:MAX_ERROR_LENGTH]]
-    memory = None if on_host else hardware.gpu_memory(evidence)
+    found, held = oom_message.read(error), _held(evidence)
+    said = oom_message.lines(found, held)
+    lines = [*said, error[:MAX_TYPE_LENGTH]] if found.total is not None else [error[:MAX_ERROR_LENGTH], *said]
+    memory = None if on_host or found.allocated is not None else hardware.gpu_memory(evidence)
     lines += [f"peak GPU memory {size_of(*memory)}, as far as known"] if memory is not None else []
     lines += [*(_host_memory(evidence) if on_host else ()), *_last_step(evidence)]
     where = f" at {outcome.place}" if outcome.place else ""
@@ -59,8 +62,14 @@ def _memory_error(evidence: Evidence, error: str) -> Finding:
         severity="critical",
         title=f"Out of {'host memory' if on_host else 'GPU memory'}: it ended the run{where}",
         evidence=lines,
-        advice=host_advice(evidence) if on_host else gpu_advice(evidence),
+        advice=host_advice(evidence) if on_host else oom_message.advice(found, held) or gpu_advice(evidence),
     )
+
+
+def _held(evidence: Evidence) -> Held:
+    """Return what a process keeps on its GPU; unknown where one uses several, as the error is of one of them."""
+    several = any(len(producer.devices) > 1 for producer in evidence.state.producers.values())
+    return Held() if several else evidence.facts.held
 
 
 def _kernel_kill(evidence: Evidence) -> Finding | None:

@@ -133,12 +133,14 @@ def test_each_request_is_a_line_of_the_journal(train: Trainings) -> None:
     process, path = started(train)
     assert refuses_for_lack_of_torch(path)
     sent(path, control.StackRequest().line())
+    sent(path, control.MemoryRequest().line(), more=True)
     ended_well(train, process)
     (journal,) = train.state.glob("runs/*/rank-0-*.jsonl")
     notes = [row for row in map(json.loads, journal.read_text().splitlines()) if row["kind"] == "note"]
     assert {row["text"] for row in notes if row["code"] == "asked"} == {
         "asked for a trace of 3 steps",
         "asked for stacks",
+        "asked for what holds its memory",
     }
 
 
@@ -147,13 +149,14 @@ HOSTILE = {
     b"\xff\xfe\x00\n": "the request is no line of JSON",
     b"[" * 4000 + b"\n": "the request is no line of JSON",
     b"[1]\n": "the request is no line of JSON",
-    b'{"kind":"stop"}\n': "unknown request; this version of the hooks knows: trace, stack",
-    b'{"kind":["trace"]}\n': "unknown request; this version of the hooks knows: trace, stack",
+    b'{"kind":"stop"}\n': "unknown request; this version of the hooks knows: trace, stack, memory",
+    b'{"kind":["trace"]}\n': "unknown request; this version of the hooks knows: trace, stack, memory",
     b'{"kind":"trace","steps":0}\n': "steps must be 1 to 10",
     b'{"kind":"trace","steps":11}\n': "steps must be 1 to 10",
     b'{"kind":"trace","steps":true}\n': "steps must be 1 to 10",
     b'{"kind":"trace","steps":1e9}\n': "steps must be 1 to 10",
     b'{"kind":"trace","anyway":"yes"}\n': "events and anyway must be true or false",
+    b'{"kind":"memory","growth":1}\n': "growth must be true or false",
     b'{"kind":"trace"': "the request has no end",
     b"": "the request has no end",
 }

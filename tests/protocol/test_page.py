@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from monitor.runs.follow import load
 from monitor.sources.decode import decode
 from trainhooks.protocol import control
 from trainhooks.protocol.events import KINDS, PROTOCOL, Event
+from trainhooks.protocol.memory import ProcessMemory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 LINES = re.findall(r"```json\n(.*?)\n```", PAGE, re.DOTALL)
@@ -33,9 +35,12 @@ def test_the_page_names_the_version_and_every_kind() -> None:
 
 
 def test_the_messages_of_the_page_are_understood() -> None:
-    request, stack, accepted, refused, stacks = re.findall(r"^    (\{.*\})$", PAGE, re.MULTILINE)
+    request, stack, memory, accepted, refused, stacks, told = re.findall(r"^    (\{.*\})$", PAGE, re.MULTILINE)
     assert control.read_request(request.encode()) == control.TraceRequest(3, False, False)
     assert control.read_request(stack.encode()) == control.StackRequest()
+    assert control.read_request(memory.encode()) == control.MemoryRequest()
+    (device,) = msgspec.json.decode(told, type=ProcessMemory).devices
+    assert device.lines == [("train.py:88", 1024, 2)]
     (thread,), left_out = control.read_stacks(stacks.encode()) or ((), -1)
     assert left_out == 0 and thread.is_main and str(thread.users_line) == "train.py:88 in loss"
     assert control.read_answer(accepted.encode()) == control.Answer("accepted", [], 1, 3)

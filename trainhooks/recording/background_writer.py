@@ -159,6 +159,8 @@ class BackgroundWriter:
                     self._guarded("samples of the stack", self._sample_stack)
                     sources.read_wanted()
                 self._write()
+                # Once there is nothing of ours that waits, and would be counted.
+                self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
             finally:
                 self._room.take_back()
             asked = monotonic_seconds()
@@ -230,7 +232,6 @@ class BackgroundWriter:
         longest = self._guarded("steps", self._assemble_lanes, rested) or 0
         self._guarded("times of the device", self._take_device_times)
         self._guarded("traces", self._take_traces)
-        self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
         self._guarded("facts", self._take_pulse)
         return longest
 

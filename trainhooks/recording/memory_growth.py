@@ -79,23 +79,21 @@ class _Look:
 
 
 class _Pace:
-    """Seconds of a step, by when the number of steps was seen to rise first and last."""
+    """Seconds of a step, between the looks at which the number of steps was seen to have risen."""
 
     def __init__(self) -> None:
-        self._first: Optional[Tuple[float, int]] = None
-        self._last = 0.0, -1
+        self._seen: List[Tuple[float, int]] = []  # the first look, the first rise, the last
 
     def add(self, now: float, steps: int) -> None:
-        if steps != self._last[1]:
-            if self._last[1] >= 0 and self._first is None:
-                self._first = now, steps
-            self._last = now, steps
+        if not self._seen or steps != self._seen[-1][1]:
+            self._seen = [*self._seen[:2], (now, steps)]
 
     @property
     def seconds(self) -> Optional[float]:
-        if self._first is None or self._last[1] <= self._first[1]:
+        if len(self._seen) < 2:
             return None
-        return (self._last[0] - self._first[0]) / (self._last[1] - self._first[1])
+        (began, first), (ended, last) = self._seen[-2:]
+        return (ended - began) / (last - first)
 
 
 class GrowthWatch:

@@ -52,7 +52,8 @@ def _gpu_near_limit(evidence: Evidence) -> Finding | None:
     if retries:
         lines.append(f"allocator retries: at least {retries:,}")
     reason = f"peak {share(peak / total)}" if is_full else plural(retries, "allocator retry", "allocator retries")
-    return _oom("warning", f"GPU memory almost full: {reason}", lines, gpu_advice(evidence))
+    advice = gpu_advice(evidence) + (" trainmon memory says what holds it now." if evidence.is_running else "")
+    return _oom("warning", f"GPU memory almost full: {reason}", lines, advice)
 
 
 def _host_near_limit(evidence: Evidence) -> Finding | None:
@@ -231,7 +232,8 @@ def _host_leak(evidence: Evidence) -> Finding | None:
         title=f"Memory leak: {who} by {size(climb.rate * 60)} per minute",
         evidence=lines,
         advice="Look for what only grows: lists of losses with their graphs (loss.detach(), .item()), caches, outputs"
-        " kept for a table, workers over Python lists. tracemalloc or memray name the line.",
+        " kept for a table, workers over Python lists. trainmon memory --growth names the line while it runs, else"
+        " tracemalloc or memray.",
     )
 
 

@@ -16,7 +16,8 @@ MAX_WHOLE_RANKS = 1  # told in full: the one that holds most; the others are ali
 MAX_RANKS = 16
 MIN_SHOWN_BYTES = 1024  # of growth a step; what grows by fewer takes a million steps to matter
 LINES_OFF = (
-    "their lines: not recorded; call torch.cuda.memory._record_memory_history(max_entries=1) before the model is made"
+    "their lines are not recorded; the program has to call"
+    ' torch.cuda.memory._record_memory_history(max_entries=1, stacks="python") before it makes the model'
 )
 
 
@@ -96,7 +97,7 @@ def _growth(growth: Growth) -> list[str]:
         slower = f"steps took {duration(growth.during)}, before {duration(growth.before)}"
         slower += f" ({times(growth.during / growth.before)})"
         lines.append(f"  tracemalloc {'of the program is on' if growth.programs else 'ran meanwhile'}: {slower}")
-    lines.append(f"  a look held the interpreter for up to {duration(growth.held)}")
+    lines.append(f"  a look took up to {duration(growth.held)} of the interpreter")
     return lines
 
 

@@ -143,5 +143,5 @@ def test_growth_by_little_is_left_out_and_slowness_is_said() -> None:
         "  120 B  c.py:3, 1 object",
         "  objects that hold others: 1 torch.Tensor more per step",
         "  tracemalloc ran meanwhile: steps took 350 ms, before 100 ms (3.50x)",
-        "  a look held the interpreter for up to 200 ms",
+        "  a look took up to 200 ms of the interpreter",
     ]

@@ -9,7 +9,7 @@ from monitor.diagnosis.oom_message import OutOfMemory
 from trainhooks.protocol.events import Facts
 from trainhooks.protocol.facts import Held
 
-from .test_endings import ending
+from .test_endings import ending, with_memory
 from .test_rules import healthy
 
 GIB = 1 << 30
@@ -152,3 +152,12 @@ def test_with_several_gpus_of_a_process_the_parts_are_not_told() -> None:
         story.tell(Facts, facts={"held": held, "devices": devices})
         (finding, *_) = ending(story.bye(SHARED), exit_code=1)()
         assert any(line.startswith(row) for line in finding.evidence), devices
+
+
+@pytest.mark.parametrize(
+    ("used", "word"), [(20, "44.0 GiB were free: a limit of the process"), (62, "fewer DataLoader")]
+)
+def test_the_host_had_it_and_a_limit_refused_it(used: float, word: str) -> None:
+    error = "MemoryError: Unable to allocate 30.0 GiB for an array with shape (4026531840,) and data type float64"
+    (finding, *_) = ending(with_memory(healthy(), used).bye(error), exit_code=1)()
+    assert finding.title.startswith("Out of host memory") and word in finding.advice

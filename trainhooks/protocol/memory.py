@@ -56,7 +56,7 @@ class Growth:
         types: of Python's objects that can hold others, and how many more there are.
         before: seconds of a step before, without tracemalloc; None where none was seen.
         during: seconds of a step meanwhile.
-        held: seconds that one look held the interpreter at most.
+        held: seconds that one look took at most; it holds the interpreter for most of them.
         programs: whether the program itself has tracemalloc on: it stays on.
         why: there are no lines.
     """

@@ -62,7 +62,21 @@ def _memory_error(evidence: Evidence, error: str) -> Finding:
         severity="critical",
         title=f"Out of {'host memory' if on_host else 'GPU memory'}: it ended the run{where}",
         evidence=lines,
-        advice=host_advice(evidence) if on_host else oom_message.advice(found, held) or gpu_advice(evidence),
+        advice=_host_limit_advice(evidence, found.asked)
+        if on_host
+        else oom_message.advice(found, held) or gpu_advice(evidence),
+    )
+
+
+def _host_limit_advice(evidence: Evidence, asked: int | None) -> str:
+    """Return what helps where the host had no memory, or had it and a limit of the process refused it."""
+    readings = host_readings(evidence.state.host[-LAST_READINGS:])
+    free = min((limit - used for used, limit in readings), default=0)
+    if not asked or free < asked:
+        return host_advice(evidence)
+    return (
+        f"{size(free)} were free: a limit of the process refused it (ulimit -v, a job's limit of virtual memory), or"
+        " vm.overcommit_memory=2. Raise that; less memory in use helps only below it."
     )
 
 

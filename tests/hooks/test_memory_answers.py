@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import socket
 import sys
 import time
@@ -17,6 +19,7 @@ from trainhooks.device import cuda
 from trainhooks.protocol import control
 from trainhooks.protocol.control import MemoryRequest
 from trainhooks.recording import memory_growth, memory_holders
+from trainhooks.recording.gc_room import forget_pause, no_collection
 from trainhooks.recording.memory_holders import device_memory, process_memory
 
 from .conftest import LIMIT, Told, Trainings, wait_for
@@ -204,6 +207,17 @@ def test_what_the_program_lets_go_of_ends_in_its_own_thread(train: Trainings) ->
     assert int(finalized) > 3000 and int(elsewhere) <= int(finalized) // 1000 and (is_on, err) == ("True", "")
 
 
+def test_a_child_forked_meanwhile_has_its_collector() -> None:
+    with no_collection():
+        child = os.fork()
+        if not child:
+            was_on = gc.isenabled()
+            forget_pause()
+            os._exit(0 if gc.isenabled() and not was_on else 1)
+        assert os.waitpid(child, 0)[1] == 0 and not gc.isenabled()
+    assert gc.isenabled()
+
+
 @pytest.mark.long
 def test_tensors_on_the_host_count_with_their_bytes(train: Trainings) -> None:
     process, path = started(
@@ -223,7 +237,7 @@ def test_tensors_on_the_host_count_with_their_bytes(train: Trainings) -> None:
     growth = asked(path)["growth"]
     sizes, counts = (sum(row[at] for row in growth["tensors"]) for at in (1, 2))
     assert counts >= growth["steps"] - 1 and sizes == pytest.approx(growth["steps"] * MIB, rel=0.25)
-    if sys.version_info >= (3, 12):
+    if sys.version_info[:2] != (3, 11):  # which finds no trace of objects with attributes
         assert growth["tensors"][0][0] == "train0.py:19"
     assert dict(growth["types"])["torch.Tensor"] >= growth["steps"]
     ended_well(train, process)

@@ -39,7 +39,7 @@ from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
 from trainhooks.recording.frames import Sampler, error_place, error_text, other_threads, thread_stacks
 from trainhooks.recording.gc_pauses import LateWakes
-from trainhooks.recording.gc_room import CollectorRoom
+from trainhooks.recording.gc_room import CollectorRoom, forget_pause
 from trainhooks.recording.memory_growth import GrowthWatch
 from trainhooks.recording.memory_holders import process_memory
 from trainhooks.recording.step_annotations import ProcessState
@@ -312,6 +312,7 @@ class BackgroundWriter:
         if self._control is not None:
             self._control.forget()
         self._growth.stop(closes=False)
+        forget_pause()
 
     def _sample_stack(self) -> None:
         """Sample the training's stack, for the time that its phases do not explain."""

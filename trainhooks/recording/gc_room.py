@@ -51,6 +51,17 @@ class CollectorRoom:
             self._held.append(_Container())
 
 
+_is_paused = False  # by us
+
+
+def forget_pause() -> None:
+    """In a forked child: turn on the collector that the parent's thread keeps off for a moment."""
+    global _is_paused
+    if _is_paused:
+        _is_paused = False
+        gc.enable()
+
+
 TURN_SECONDS, MAX_TURNS = 0.002, 25  # left to the program's threads, each and at most
 
 
@@ -61,11 +72,13 @@ def no_collection() -> Iterator[None]:
     What the program has made meanwhile is then over the threshold. So its threads have a turn first, as the next one
     that makes a container collects.
     """
-    was_on = gc.isenabled()
+    global _is_paused
+    _is_paused = was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        _is_paused = False
         if was_on:
             gc.enable()
             for _ in range(MAX_TURNS):

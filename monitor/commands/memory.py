@@ -13,7 +13,7 @@ from trainhooks.protocol.control import MemoryRequest
     "--growth",
     is_flag=True,
     help="Also what the host's memory grows by, by line and type, over five steps. tracemalloc runs meanwhile, for ten"
-    " seconds at most: steps take two to ten times as long.",
+    " seconds at most: steps take up to ten times as long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON: of each rank all that it says, in bytes.")
 def memory(run: str | None, growth: bool, as_json: bool) -> None:

@@ -73,13 +73,15 @@ def no_collection() -> Iterator[None]:
     that makes a container collects.
     """
     global _is_paused
-    _is_paused = was_on = gc.isenabled()
-    gc.disable()
+    was_on = gc.isenabled()  # else there is nothing to do: it is the program's, or one around this one
+    if was_on:
+        _is_paused = True
+        gc.disable()
     try:
         yield
     finally:
-        _is_paused = False
         if was_on:
+            _is_paused = False
             gc.enable()
             for _ in range(MAX_TURNS):
                 if gc.get_count()[0] < gc.get_threshold()[0] - ROOM:  # their small tuples come from a store

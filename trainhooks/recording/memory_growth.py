@@ -140,15 +140,18 @@ class GrowthWatch:
         if not self._started:
             self._before.add(now, steps)
             if self._is_over(steps, now, MIN_STEPS, MAX_BEFORE_SECONDS):
-                self._start(now)
+                with no_collection():
+                    self._start(now)
                 self._since, self._from = now, steps
             return
         self._during.add(now, steps)
         if self._first is None:
             if steps > self._from or now - self._since >= MAX_SECONDS / 2:
-                self._first, self._from = self._begin_look(steps), steps
+                with no_collection():
+                    self._first, self._from = self._begin_look(steps), steps
         elif self._is_over(steps, now, MAX_STEPS, MAX_SECONDS):
-            self._end(caller, self._first, steps)
+            with no_collection():
+                self._end(caller, self._first, steps)
 
     def _is_over(self, steps: int, now: float, enough: int, most_seconds: float) -> bool:
         waited = now - self._since
@@ -158,8 +161,7 @@ class GrowthWatch:
         self._started = True
         with contextlib.suppress(ImportError):
             import _tracemalloc  # the part in C: `tracemalloc` itself loads other modules
-        with no_collection():
-            self._types = _types()
+        self._types = _types()
         if "_tracemalloc" not in sys.modules:
             self._growth.why = MISSING
         elif _tracemalloc.is_tracing():
@@ -172,26 +174,24 @@ class GrowthWatch:
 
     def _begin_look(self, steps: int) -> _Look:
         look = _Look(steps)
-        with no_collection():
-            look.tensors.add(_tensors())
-            look.lines.add(self._traced())
+        look.tensors.add(_tensors())
+        look.lines.add(self._traced())
         self._growth.held = monotonic_seconds() - look.at
         return look
 
     def _end(self, caller: Caller, first: _Look, steps: int) -> None:
         growth, last = self._growth, _Look(steps)
         traces: Dict[int, Trace] = {}
-        with no_collection():
-            tensors, traced = _tensors(), self._traced()
-            self.stop(closes=False)
-            last.tensors.add(tensors, traces)
-            last.lines.add(traced, traces)
-            growth.lines = [row for row in last.lines.grown(first.lines, traces) if row[0]]
-            growth.tensors = last.tensors.grown(first.tensors, traces)
-            del tensors, traced, traces
-            types = _types()
-            types[tuple] -= len(growth.lines) + len(growth.tensors)  # ours
-            growth.types = _grown_types(self._types, types)
+        tensors, traced = _tensors(), self._traced()
+        self.stop(closes=False)
+        last.tensors.add(tensors, traces)
+        last.lines.add(traced, traces)
+        growth.lines = [row for row in last.lines.grown(first.lines, traces) if row[0]]
+        growth.tensors = last.tensors.grown(first.tensors, traces)
+        del tensors, traced, traces
+        types = _types()
+        types[tuple] -= len(growth.lines) + len(growth.tensors)  # ours
+        growth.types = _grown_types(self._types, types)
         if growth.why is not None:
             growth.lines = []
         growth.held = max(growth.held, monotonic_seconds() - last.at)

@@ -90,7 +90,9 @@ def _keep_history(run: Path, histories: dict[str, _History], started: float) -> 
     kept = max(histories.values(), key=lambda history: len(history.events), default=_History())
     if not kept.data:
         return
-    hello = Hello("", 0, kept.began, process_started=min(started, kept.began) if kept.own_start else None)
+    hello = Hello(
+        producer="", seq=0, t=kept.began, process_started=min(started, kept.began) if kept.own_start else None
+    )
     hello.wall = time.time() - (time.monotonic() - hello.t)
     journal = LogJournal(rundir.console_journal(run), hello)
     try:

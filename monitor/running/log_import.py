@@ -90,7 +90,9 @@ def _new_run(source: Path, name: str | None, wall: float | None) -> Path:
 
 def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Pattern[str], ...]) -> LogSummary:
     parser = LogParser(patterns)
-    journal = LogJournal(rundir.console_journal(run, "import"), events.Hello("", 0, 0.0, wall=wall or 0.0))
+    journal = LogJournal(
+        rundir.console_journal(run, "import"), events.Hello(producer="", seq=0, t=0.0, wall=wall or 0.0)
+    )
     console = output.open_append(run / rundir.CONSOLE)
     try:
         while data := log.read(LOG_CHUNK):

@@ -47,7 +47,7 @@ from monitor.tui.screens.dialogs import (
     StacksScreen,
     StopScreen,
 )
-from monitor.tui.screens.page import PageScreen, screen_classes
+from monitor.tui.screens.page import ListBody, PageScreen, screen_classes
 from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import (
     CountingDriver,
@@ -233,11 +233,23 @@ class TrainmonApp(App[str], inherit_bindings=False):
         page = self._page
         if page is not None and page.body.screen_name == name:
             self._close_page()
-        elif page is not None:
-            self.switch_screen(screen_classes()[name]())
         else:
-            self.push_screen(screen_classes()[name]())
+            screen = screen_classes()[name]()
+            if name == "steps" and isinstance(screen.body, ListBody) and self._cursor is not None:
+                screen.body.selected = self._cursor, 1
+            if page is None:
+                self.push_screen(screen)
+            else:
+                self.switch_screen(screen)
         self.call_after_refresh(self._draw)
+
+    def action_open(self, name: str, key: object) -> None:
+        """Open an entry of the list on a screen: a step, a finding. A click calls this."""
+        if self._page is None or self._page.body.screen_name != name:
+            self.action_show(name)
+        page = self._page
+        if page is not None and isinstance(page.body, ListBody) and self._shown is not None:
+            page.body.open_at(key, self._shown, self.view_options)
 
     def _close_page(self) -> None:
         if self._page is not None:
@@ -316,6 +328,11 @@ class TrainmonApp(App[str], inherit_bindings=False):
             return
         curve = lane(self._shown, self._host).step_seconds
         self._cursor = time_cursor.moved(curve, self._cursor, self.size.width // CHARTS_ACROSS, columns)
+        self._draw()
+
+    def action_point(self, step: int) -> None:
+        """Place the time cursor. A click calls this."""
+        self._cursor = step
         self._draw()
 
     def _metric_names(self) -> list[str]:

@@ -73,6 +73,12 @@ class Grid:
         """Return the middle column of a bucket."""
         return (self.edge(bucket) + self.edge(bucket + 1)) // 2
 
+    def steps_at(self, column: int) -> range:
+        """Return the steps of the bucket at a column; empty outside of the buckets and of the run."""
+        bucket = ((column + 1) * _PARTS - 1) // self.wide  # the last one that begins at the column or before
+        start = (self.first + bucket) * self.steps
+        return range(max(1, start), min(start + self.steps, self.last + 1)) if 0 <= bucket < self.count else range(0)
+
     @property
     def bars(self) -> bool:
         """Whether there is a free column between buckets."""

@@ -38,6 +38,7 @@ class Entry:
     time: float  # Unix time
     row: Row
     critical: bool = False  # severity of its finding
+    steps: tuple[int, int] | None = None  # that it is about: the first one and their number
 
 
 def in_a_row(slow: Sequence[SlowStep]) -> list[list[SlowStep]]:
@@ -127,7 +128,9 @@ def alert_entries(view: View, options: ViewOptions) -> list[Entry]:
     for slow in in_a_row(report.slow_steps):
         begin, end = (times.get((step.step, step.rank), 0.0) for step in (slow[0], slow[-1]))
         when = _when(report, begin, end if len(slow) > 1 else None)
-        listed.append(Entry(begin, slow_stretch(slow, options, when, adapted_at(slow, view.step_seconds))))
+        row = slow_stretch(slow, options, when, adapted_at(slow, view.step_seconds))
+        steps = slow[0].step, _last(slow[-1]) - slow[0].step + 1
+        listed.append(Entry(begin, row, steps=steps))
     for alert in report.alerts:
         if alert.code in shown_codes:
             continue
@@ -135,7 +138,7 @@ def alert_entries(view: View, options: ViewOptions) -> list[Entry]:
             if (alert.slow_step, alert.rank) not in shown_steps:  # its breakdown is no longer kept
                 older.append(alert)
             continue
-        row: Row = [("● ", "bad bold" if alert.code in critical else "warning"), (_when(report, alert.time), "muted")]
+        row = [("● ", "bad bold" if alert.code in critical else "warning"), (_when(report, alert.time), "muted")]
         listed.append(Entry(alert.time or 0.0, [*row, (printable(alert.text[:600]), "text")], alert.code in critical))
     for event in throttled:
         row = _throttle_row(report, event, offset or 0.0)
@@ -247,22 +250,33 @@ class Alerts(ScrollPanel):
 
     def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
         """Return all rows: critical findings and alerts, other alerts newest first, other findings, suggestions."""
+        return [row for row, _ in self._with_actions(view, options, width)]
+
+    def _with_actions(self, view: View, options: ViewOptions, width: int) -> list[tuple[Row, str]]:
+        """Return all rows, each with the action that opens its step or its page on the findings screen."""
         self._entries = alert_entries(view, options)
-        critical = [entry.row for entry in self._entries if entry.critical]
-        other_alerts = [entry.row for entry in self._entries if not entry.critical]
+        first = losses_and_notes(view)
+        alerts = [
+            (entry, ("steps", entry.steps) if entry.steps else ("findings", ("alert", len(first) + place)))
+            for place, entry in enumerate(self._entries)
+        ]
         findings = other_findings(view)
         also = "; other findings:" if findings else ""
-        nothing: list[Row] = (
-            [[(f"  no alerts{also}", "muted")]] if not self._entries and not losses_and_notes(view) else []
-        )
+        nothing: list[Row] = [] if alerts or first else [[(f"  no alerts{also}", "muted")]]
         urgent = [finding for finding in findings if finding.severity == "critical"]
         rest = [finding for finding in findings if finding.severity != "critical"]
-        shown = [
-            *losses_and_notes(view),
-            *nothing,
-            *finding_rows(urgent),
-            *critical,
-            *other_alerts,
-            *finding_rows(rest),
+        shown: list[tuple[Row, tuple[str, object] | None]] = [
+            *((row, ("findings", ("alert", place))) for place, row in enumerate(first)),
+            *((row, None) for row in nothing),
+            *((row, ("findings", finding.code)) for row, finding in zip(finding_rows(urgent), urgent, strict=True)),
+            *((entry.row, opened) for entry, opened in alerts if entry.critical),
+            *((entry.row, opened) for entry, opened in alerts if not entry.critical),
+            *((row, ("findings", finding.code)) for row, finding in zip(finding_rows(rest), rest, strict=True)),
+            *((row, ("findings", ("try", place))) for place, row in enumerate(suggestion_rows(view))),
         ]
-        return [row for entry in [*shown, *suggestion_rows(view)] for row in wrap(entry, width - 2)]
+        return [(row, f"open{opened}" if opened else "") for entry, opened in shown for row in wrap(entry, width - 2)]
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        rows = self._with_actions(view, options, self.size.width)
+        shown = rows[self._start(len(rows), self.size.height - 1) :]
+        return shown[y - 1][1] if 0 < y <= len(shown) else ""

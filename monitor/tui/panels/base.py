@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
-from textual.events import MouseScrollDown, MouseScrollUp, Resize
+from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 from textual.strip import Strip
@@ -95,6 +95,16 @@ class Rows(Widget):
     def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         """Return at most `height` rows of at most `width` cells. Pure except for the scroll position."""
         raise NotImplementedError
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        """Return the action of a click on a cell as Textual spells it, from what lays out `rows`; empty: none."""
+        return ""
+
+    async def on_click(self, event: Click) -> None:
+        if self._view is not None and self._options is not None and event.button == 1:
+            action = self.hit(self._view, self._options, event.x, event.y)
+            if action:
+                await self.app.run_action(action, self.app)
 
     def show(self, view: View, options: ViewOptions) -> None:
         """Take the newest View and draw it if anything that this widget shows has changed."""
@@ -242,8 +252,7 @@ class ScrollPanel(Panel):
             self._away += max(0, count - self._count)
         self._count = count
         self._away = min(self._away, max(0, len(rows) - height))
-        start = len(rows) - height - self._away if self.from_end else self._away
-        start = max(0, start)
+        start = self._start(len(rows), height)
         shown = rows[start : start + height]
         # An arrow at the right end of the first or last row marks further rows.
         if shown and start > 0:
@@ -251,6 +260,10 @@ class ScrollPanel(Panel):
         if shown and start + height < len(rows):
             shown[-1] = spread(shown[-1], [("↓", "accent")], width)
         return shown
+
+    def _start(self, rows: int, height: int) -> int:
+        """Return the first visible one of `rows`."""
+        return max(0, rows - height - self._away if self.from_end else self._away)
 
     def scroll_rows(self, rows: int) -> None:
         self._away = max(0, self._away + (-rows if self.from_end else rows))

@@ -110,6 +110,13 @@ def _drawn(
     return picture, signs
 
 
+def point_at(curve: Curve, width: int, x: int, beside: Curve | None) -> str:
+    """Return the action that places the time cursor where a line chart of `width` was clicked; empty beside it."""
+    layout = grid(curve, width - CHART_GUTTER, beside)
+    steps = layout.steps_at(x - CHART_GUTTER) if layout is not None and x >= CHART_GUTTER else range(0)
+    return f"point({steps[0]})" if steps else ""
+
+
 def line_chart(
     curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False,
     pointed: int | None = None, beside: Curve | None = None, explained: bool = True,
@@ -175,6 +182,11 @@ class CurvePanel(Panel):
         self._curve_basis, self._curve_at = basis, time.monotonic()
         self._curve = line_chart(curve, width, height, pointed=options.cursor, beside=steps)
         return self._curve
+
+    def hit_curve(self, curve: Curve, view: View, x: int, y: int) -> str:
+        """Return the action of a click below the title and the figures."""
+        head = 1 if self.size.height < LOW_PANEL_HEIGHT else 2
+        return point_at(curve, self.size.width, x, view.step_seconds) if y >= head else ""
 
 
 LOW_PANEL_HEIGHT = 7  # rows of a panel below which the chart takes the row of the figures
@@ -258,6 +270,9 @@ class Metric(CurvePanel):
         )
         return [*head, *self.curve(name, curve, width, height - len(head), options, view.step_seconds)]
 
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        return self.hit_curve(view.metrics.get(chosen(view, options) or "", Curve()), view, x, y)
+
 
 def pointed_rate(curve: Curve, cursor: int) -> Row:
     """Return the tokens per second at the time cursor."""
@@ -292,3 +307,6 @@ class Tokens(CurvePanel):
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW_PANEL_HEIGHT else [row]
         return [*head, *self.curve("tokens", curve, width, height - len(head), options, view.step_seconds)]
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        return self.hit_curve(view.tokens_per_second, view, x, y)

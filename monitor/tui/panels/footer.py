@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import groupby
 
-from textual.events import Click
-
 from monitor.keymap import FOCUS_NEXT, LANE, LEAP_WORDS, Action
 from monitor.model.view import View
 from monitor.tui.actions import ACTIONS, PANELS
@@ -113,7 +111,6 @@ class Footer(Rows):
             row.append((MORE_KEYS, "muted"))
         return [row]
 
-    async def on_click(self, event: Click) -> None:
-        for start, end, action in fitting_actions(self.actions, self.size.width):
-            if start <= event.x < end:
-                await self.app.run_action(action.name, self.app)
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        fitting = fitting_actions(self.actions, self.size.width)
+        return next((action.name for start, end, action in fitting if start <= x < end), "")

@@ -480,3 +480,8 @@ class Header(Rows):
 
     def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         return header(view, options, width, height)
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        """Return the action that opens the page of the verdict, whose rows begin with a bar."""
+        rows = self.rows(view, options, *self.size)
+        return f"open('findings', {view.verdict.code!r})" if rows[y:] and rows[y][:1] and rows[y][0][0] == "▌" else ""

@@ -130,10 +130,22 @@ def seconds_axis(highest: float, height: int) -> tuple[float, list[str]]:
 
 
 def chart(view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
-    shown = lane(view, options.host)
-    layout = grid(shown.step_seconds, width - STEPS_GUTTER)
+    layout = steps_grid(view, options, width)
     if layout is None or height < 3:
         return no_steps(view, width, height)
+    bars, below = bars_and_legend(view, options, layout, width, height)
+    return [*bars, *below]
+
+
+def steps_grid(view: View, options: ViewOptions, width: int) -> Grid | None:
+    return grid(lane(view, options.host).step_seconds, width - STEPS_GUTTER)
+
+
+def bars_and_legend(
+    view: View, options: ViewOptions, layout: Grid, width: int, height: int
+) -> tuple[list[Row], list[Row]]:
+    """Return the bars with the signs above them, and the axis with the legend below."""
+    shown = lane(view, options.host)
     room = width - STEPS_GUTTER
     layers = phase_layers(shown, layout)
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
@@ -153,8 +165,8 @@ def chart(view: View, options: ViewOptions, width: int, height: int) -> list[Row
     rows = framed(picture, [*[""] * len(above), *labels], STEPS_GUTTER, at_foot=True)
     foot = None if column is None else STEPS_GUTTER + column
     between = [] if words else [separated(row, room, ("  ", "text")) for row in _wordings(signs.values())[1:]]
-    rows.append(footed(steps_axis(layout, STEPS_GUTTER, room, between), foot))
-    return [*rows, *([(" " * STEPS_GUTTER, "text"), *row] for row in words)]
+    axis = footed(steps_axis(layout, STEPS_GUTTER, room, between), foot)
+    return rows, [axis, *([(" " * STEPS_GUTTER, "text"), *row] for row in words)]
 
 
 @on_board("steps", 1, "Step time by phase", wide=(0, 3), middle=(0, 1), narrow=1)
@@ -181,7 +193,7 @@ class Steps(Panel):
         newest: Row = (
             [("last ", "muted"), (units.duration(last), "text")] if last is not None and curve.width == 1 else []
         )
-        layout = grid(curve, self.size.width - STEPS_GUTTER)
+        layout = steps_grid(view, options, self.size.width)
         if layout is None or layout.steps == 1:
             return newest
         number = f"{layout.steps:,}"
@@ -198,3 +210,13 @@ class Steps(Panel):
 
     def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         return chart(view, options, width, height)
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        """Return the action that opens the step of the bar, or the slowest of its steps."""
+        width, height = self.size.width, self.size.height - 1
+        layout = steps_grid(view, options, width)
+        if layout is None or height < 3 or x < STEPS_GUTTER:
+            return ""
+        bars, _ = bars_and_legend(view, options, layout, width, height)
+        steps = layout.steps_at(x - STEPS_GUTTER)
+        return f"open('steps', {(steps[0], len(steps))})" if steps and 0 < y <= len(bars) else ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
+
 from monitor import units
 from monitor.model.report import MetricRow
 from monitor.model.steps.series import Curve
@@ -9,7 +12,7 @@ from monitor.model.view import View
 from monitor.tui.drawing.curve_columns import ends, grid, logarithms, smoothed
 from monitor.tui.drawing.rows import Row, fit, row_width, side_by_side, spread
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.curve_panels import CHART_GUTTER, band_legend, line_chart, pointed_value, summary
+from monitor.tui.panels.curve_panels import CHART_GUTTER, band_legend, line_chart, point_at, pointed_value, summary
 from monitor.tui.screens.page import Finder, ListBody, screen, with_arrow
 
 MIN_CHART_WIDTH, MIN_CHART_HEIGHT = 36, 7  # cells of a small chart: less shows no curve
@@ -87,25 +90,41 @@ class Charts(Finder, ListBody):
         at = self.choice(names)
         if self.opened:
             return self._one(str(names[at]), view, options, width, height, True, height > MIN_CHART_HEIGHT + 1)
-        lines, across = chart_grid(len(names), max(1, min(MAX_CHARTS_ACROSS, width // MIN_CHART_WIDTH)))
-        self._across = across
-        shown = max(1, min(lines, height // MIN_CHART_HEIGHT))
-        first = min(max(0, at // across - shown // 2), lines - shown)
-        beyond = CHART_GAP if shown < lines else 0  # cells of the scroll arrows
-        wide = (width - beyond - CHART_GAP * (across - 1)) // across
-        roomy = height // shown > MIN_CHART_HEIGHT + 1  # the same for all charts
+        placed = small_charts(len(names), at, width, height)
+        self._across = placed.across
         rows: list[Row] = []
-        for number in range(first, first + shown):
-            end = (number - first + 1) * height // shown
+        for line, end in enumerate(placed.ends):
             tall = end - len(rows)
-            part = names[number * across : (number + 1) * across]
-            charts = [self._one(str(name), view, options, wide, tall, name == names[at], roomy) for name in part]
-            rows += side_by_side(charts, wide, CHART_GAP, tall)
-        if first > 0:
+            part = names[placed.first + line * placed.across :][: placed.across]
+            look = placed.wide, tall
+            charts = [self._one(str(name), view, options, *look, name == names[at], placed.roomy) for name in part]
+            rows += side_by_side(charts, placed.wide, CHART_GAP, tall)
+        if placed.first > 0:
             rows[0] = with_arrow(rows[0], "↑", width)
-        if first + shown < lines:
+        if placed.first + len(placed.ends) * placed.across < len(names):
             rows[-1] = with_arrow(rows[-1], "↓", width)
         return rows
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        """Return the action that selects or opens the chart whose title was clicked, or moves the time cursor in it."""
+        names, width = self.keys(view, options), self.size.width
+        head = 1 + bool(self.line(width))
+        height, y = self.size.height - head, y - head
+        if not names or y < 0:
+            return ""
+        at = self.choice(names)
+        top, roomy = 0, height > MIN_CHART_HEIGHT + 1
+        if not self.opened:
+            placed = small_charts(len(names), at, width, height)
+            line = bisect_right(placed.ends, y)
+            beside, x = divmod(x, placed.wide + CHART_GAP)
+            at = placed.first + line * placed.across + beside
+            if line == len(placed.ends) or beside >= placed.across or at >= len(names):
+                return ""
+            top, roomy, width = [0, *placed.ends][line], placed.roomy, placed.wide
+        if y - top <= roomy:
+            return self.select_or_open(names, names[at])
+        return point_at(view.metrics.get(str(names[at]), Curve()), width, x, view.step_seconds)
 
     def _one(
         self, name: str, view: View, options: ViewOptions, width: int, height: int, chosen: bool, roomy: bool
@@ -165,6 +184,28 @@ class Charts(Finder, ListBody):
     def scroll_rows(self, rows: int) -> None:
         self.do_move(rows)
         self.draw_again(force=True)
+
+
+@dataclass(frozen=True)
+class SmallCharts:
+    """Where the visible ones of many small charts are."""
+
+    first: int  # the first visible chart
+    across: int  # charts in a line
+    wide: int  # cells of each
+    ends: list[int]  # row below each line of charts
+    roomy: bool  # whether each has a row of figures below its title
+
+
+def small_charts(number: int, at: int, width: int, height: int) -> SmallCharts:
+    """Place `number` small charts, so that the selected one (`at`) is visible."""
+    lines, across = chart_grid(number, max(1, min(MAX_CHARTS_ACROSS, width // MIN_CHART_WIDTH)))
+    shown = max(1, min(lines, height // MIN_CHART_HEIGHT))
+    first = min(max(0, at // across - shown // 2), lines - shown)
+    beyond = CHART_GAP if shown < lines else 0  # cells of the scroll arrows
+    wide = (width - beyond - CHART_GAP * (across - 1)) // across
+    ends = [(line + 1) * height // shown for line in range(shown)]
+    return SmallCharts(first * across, across, wide, ends, height // shown > MIN_CHART_HEIGHT + 1)
 
 
 def chart_grid(number: int, most: int) -> tuple[int, int]:

@@ -262,7 +262,7 @@ _NOTES = (
 _OVERVIEW = (
     "The overview answers five questions: is it running, how fast, where does the time go, why, and what would make it"
     " faster. The colored line below the header is the verdict; the screen why has the evidence. A letter opens a"
-    " screen, Esc returns.",
+    " screen, Esc returns. A click on a bar, an alert or the verdict opens it.",
 )
 
 

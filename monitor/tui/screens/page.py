@@ -136,15 +136,21 @@ class ListBody(Body):
             return self.nothing(view, options, width)[:height]
         if self.opened:
             return super().body(view, options, width, height)
-        at = self.choice(keys)
+        return [row for row, _ in self._with_keys(keys, view, options, width, height)]
+
+    def _with_keys(
+        self, keys: list[object], view: View, options: ViewOptions, width: int, height: int
+    ) -> list[tuple[Row, object]]:
+        """Return the rows of the list, each with the key of its entry; None for a blank row and above the entries."""
         fixed = self.fixed(view, options, width)[: max(0, height - 2)]
         room = height - len(fixed)
-        return [*fixed, *self._window(keys, at, view, options, width, room)]
+        return [*((row, None) for row in fixed), *self._window(keys, view, options, width, room)]
 
     def _window(
-        self, keys: list[object], at: int, view: View, options: ViewOptions, width: int, room: int
-    ) -> list[Row]:
+        self, keys: list[object], view: View, options: ViewOptions, width: int, room: int
+    ) -> list[tuple[Row, object]]:
         """Return the rows around the selected entry; only entries near it are drawn, since a list may be long."""
+        at = self.choice(keys)
         first = max(0, at - room)
         drawn = [
             self.entry(key, view, options, width, first + index == at)
@@ -158,13 +164,33 @@ class ListBody(Body):
             start = next(begin for begin in begins if begins[mine + 1] - begin <= room)
             start = min(start, begins[mine])  # an entry taller than the window: show its beginning
         self._top = first + begins.index(start)
-        rows = [row for entry in drawn for row in entry]
+        rows = [(row, key if row else None) for key, entry in zip(keys[first:], drawn, strict=False) for row in entry]
         shown = rows[start : start + room]
         if shown and self._top > 0:
-            shown[0] = with_arrow(shown[0], "↑", width)
+            shown[0] = with_arrow(shown[0][0], "↑", width), shown[0][1]
         if shown and (start + room < len(rows) or first + len(drawn) < len(keys)):
-            shown[-1] = with_arrow(shown[-1], "↓", width)
+            shown[-1] = with_arrow(shown[-1][0], "↓", width), shown[-1][1]
         return shown
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        """Return the action that selects the entry, or opens the selected one."""
+        keys = self.keys(view, options)
+        if self.opened or not keys:
+            return ""
+        rows = self._with_keys(keys, view, options, self.size.width, self.size.height - 1)
+        return self.select_or_open(keys, rows[y - 1][1]) if 0 < y <= len(rows) else ""
+
+    def select_or_open(self, keys: list[object], key: object) -> str:
+        if key is None:
+            return ""
+        by = keys.index(key) - self.choice(keys)
+        return f"screen.body('move({by})')" if by else "screen.body('open')"
+
+    def open_at(self, key: object, view: View, options: ViewOptions) -> None:
+        """Open an entry, whether or not it was drawn before."""
+        self.show(view, options)
+        self.selected, self.opened = key, False
+        self.do_open()
 
     def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
         keys = self.keys(view, options)

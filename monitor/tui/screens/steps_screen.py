@@ -266,6 +266,7 @@ STATUS_WIDTH = 9  # cells of the status at least: `skipped`
 MAX_STATUS_WIDTH = 42
 NARROW_STATUS_WIDTH = 36  # cells below which the status is only the sign before the row
 KINDS_TITLE = "  status, role / stage"
+TITLES_BEGIN = 2  # cells before the titles of the columns
 TITLE_CELLS = 12  # cells that the title and the ends of its rule take
 
 
@@ -280,8 +281,8 @@ class StepTable(ListBody):
         " column shows both ends. ▲ marks a slow step, - a skipped one. – is unknown, or a phase that did not occur."
         " tok/s counts the step's own time, without the pause before it. The last column is the main metric (reward or"
         " loss), if there is room.",
-        "On a GPU the times are GPU times of the steps timed by CUDA events: all of them, or a random sample if steps"
-        " are short. h switches to the host clock, which shows Python time for every step.",
+        "On a GPU the times are GPU times of the steps timed by CUDA events: all, or a random sample of short ones."
+        " h switches to the host clock, which times every step.",
         "→ and ← choose the sort column, v reverses the order, x shows only slow and skipped steps. Enter opens a step:"
         " phases, metrics, GPUs, output and stacks.",
     )
@@ -358,7 +359,7 @@ class StepTable(ListBody):
 
     def fixed(self, view: View, options: ViewOptions, width: int) -> list[Row]:
         arrow = "↓" if self._falling else "↑"
-        row: Row = [("  ", "text")]
+        row: Row = [(" " * TITLES_BEGIN, "text")]
         shown, status = self._placed(width)
         for place in shown:
             title = f"{fit(place.column.title, place.width - 2)}{arrow}" if place.sorts else place.column.title
@@ -400,6 +401,18 @@ class StepTable(ListBody):
         )
         return [*beside, *step_detail(line, view, options, width)]
 
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        """Return the action that sorts by the column whose title was clicked, or reverses it."""
+        if self.opened or y != 1 or not self.keys(view, options):
+            return super().hit(view, options, x, y)
+        at = TITLES_BEGIN
+        for place in self._placed(self.size.width)[0]:
+            if at <= x < at + place.width:
+                by = self._columns.index(place.column) - self._sort
+                return f"screen.body('sort({by})')" if by else "screen.body('reverse')"
+            at += place.width
+        return ""
+
     @property
     def _selected_key(self) -> int:
         """Return the selected step, by either clock; 0 if there is none."""
@@ -410,6 +423,14 @@ class StepTable(ListBody):
         if self.selected is None or self.selected in keys:
             return super().choice(keys)
         return min(range(len(keys)), key=lambda place: abs(self._lines[place].step - self._selected_key))
+
+    def open_at(self, key: object, view: View, options: ViewOptions) -> None:
+        """Open the slowest of the steps in `key`, the first one and their number; if none is kept, the nearest."""
+        assert isinstance(key, tuple)
+        self._update_lines(view, options)
+        within = [line for line in self._lines if line.step in range(key[0], sum(key))]
+        slowest = max(within, key=lambda line: (line.seconds > 0, line.seconds), default=None)
+        super().open_at(slowest.key if slowest is not None else key, view, options)
 
     def do_sort(self, by: int) -> None:
         if self._columns:

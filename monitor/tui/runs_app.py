@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -29,7 +30,7 @@ from monitor.tui.actions import bindings
 from monitor.tui.drawing import runs_rows
 from monitor.tui.drawing.characters import PlainCharacters
 from monitor.tui.drawing.characters import ink as terminal_ink
-from monitor.tui.drawing.rows import Row, fit, wrap
+from monitor.tui.drawing.rows import Row, fit, row_width, wrap
 from monitor.tui.drawing.run_preview import preview
 from monitor.tui.drawing.runs_rows import Line
 from monitor.tui.drawing.themes import textual_theme
@@ -85,15 +86,19 @@ class RunsList(Widget):
         self.cursor: Path | None = None
         self._place = 0  # the cursor's line; it stays where the run is gone
         self.unwatched: list[str] = []  # lines below the runs
-        self._groups: Sequence[Group] = ()
+        self._sort = ""  # the column; empty: in the order of the source
+        self._falling = True
+        self._source: Sequence[Group] = ()
+        self._groups: Sequence[Group] = ()  # sorted
         self._reading = True
         self._has_groups = False
         self._strips: list[Strip] = []
 
     def set_groups(self, groups: Sequence[Group], reading: bool) -> None:
         """Show these runs, without the marks of runs that are gone."""
-        self._groups, self._reading, self._has_groups = groups, reading, True
-        self.lines = runs_rows.lines(groups)
+        self._source, self._reading, self._has_groups = groups, reading, True
+        self._groups = runs_rows.ordered(groups, self._sort, self._falling)
+        self.lines = runs_rows.lines(self._groups)
         there = {line.path for line in self.lines}
         self.marked &= {path for path in there if path is not None}
         self.draw()
@@ -114,6 +119,19 @@ class RunsList(Widget):
             self._place = min(max(self._place + rows, 0), len(self.lines) - 1)
             self.cursor = self.lines[self._place].path
             self.draw()
+
+    def sort(self, by: int, reverse: bool = False) -> None:
+        """Sort by another column, `by` columns to the right of the current one, or reverse the order."""
+        if not self._has_groups:
+            return
+        titles = self._titles()
+        self._sort = titles[(titles.index(self._sort) + by) % len(titles)] if self._sort in titles else ""
+        self._falling = not self._falling if reverse else self._sort not in runs_rows.RISING
+        self.set_groups(self._source, self._reading)
+
+    def _titles(self) -> list[str]:
+        """Return the columns to sort by, after the order of the source."""
+        return ["", *(title for title, _ in runs_rows.head(self._groups, self.size.width))]
 
     def draw(self) -> None:
         """Redraw the rows that changed."""
@@ -137,21 +155,30 @@ class RunsList(Widget):
         elif not self.lines and not self._reading:
             rows = [runs_rows.top((), False, width), [], runs_rows.empty(width)]
         else:
-            rows = [runs_rows.top(self._groups, self._reading, width), [], runs_rows.head(self._groups, width)]
+            head = [span for _, span in runs_rows.head(self._groups, width, self._sort, self._falling)]
+            rows = [runs_rows.top(self._groups, self._reading, width), [], head]
             here, placed = self.selected_line(), runs_rows.layout(self._groups, width)
-            room = max(1, height - 4)
-            first = min(max(0, self._place - room // 2), max(0, len(self.lines) - room))
-            for line in self.lines[first : first + room]:
+            for place in self._visible(height):
+                line = self.lines[place]
                 rows.append(runs_rows.row(line, placed, line is here, self.marked))
             if here is not None and here.run is not None:
                 rows += preview(here.run, width, height - 1 - len(rows))
-        chosen = self.selected_line()
-        living = chosen is not None and chosen.run is not None and chosen.run.living
         rows = rows[: max(1, height - 1)]
         rows += [[] for _ in range(height - 1 - len(rows))]
         rows += others
         height += len(others)
-        return [*rows, runs_rows.footer(width, len(self.marked), living)][:height]
+        return [*rows, [span for _, key in self._footer(width) for span in key]][:height]
+
+    def _visible(self, height: int) -> range:
+        """Return the places of the lines that there is room for, in `height` rows."""
+        room = max(1, height - 4)
+        first = min(max(0, self._place - room // 2), max(0, len(self.lines) - room))
+        return range(first, min(first + room, len(self.lines)))
+
+    def _footer(self, width: int) -> list[tuple[str, Row]]:
+        chosen = self.selected_line()
+        living = chosen is not None and chosen.run is not None and chosen.run.living
+        return runs_rows.footer(width, len(self.marked), living)
 
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips) and self._strips[y].cell_length == self.size.width:
@@ -162,17 +189,37 @@ class RunsList(Widget):
         self._strips = []
         self.draw()
 
-    def on_click(self, event: Click) -> None:
-        height = self.size.height
-        first = min(max(0, self._place - max(1, height - 4) // 2), max(0, len(self.lines) - max(1, height - 4)))
-        if 3 <= event.y < height - 1 and first + event.y - 3 < len(self.lines):
-            self.move(first + event.y - 3 - self._place)
+    def hit(self, x: int, y: int) -> str:
+        """Return the app's action of a click on a cell; empty: none."""
+        width, height = self.size
+        if y == height - 1:
+            return _at(x, [(action, row_width(row)) for action, row in self._footer(width)])
+        if self.lines and y == 2:
+            title = _at(x, [(title, row_width([span])) for title, span in runs_rows.head(self._groups, width)])
+            titles = self._titles()
+            by = titles.index(title) - titles.index(self._sort if self._sort in titles else "")
+            return f"sort({by})" if title and by else "reverse" if title else ""
+        places = self._visible(height - len(runs_rows.below(self.unwatched, width, height)))
+        if not 0 <= y - 3 < len(places):
+            return ""
+        by = places[y - 3] - self._place
+        return f"move({by})" if by else "choose('open')"
+
+    async def on_click(self, event: Click) -> None:
+        if event.button == 1 and (action := self.hit(event.x, event.y)):
+            await self.app.run_action(action, self.app)
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
         self.move(2)
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
         self.move(-2)
+
+
+def _at(x: int, parts: Sequence[tuple[str, int]]) -> str:
+    """Return the name of the part of a row at a cell, from names and widths; empty beside them."""
+    ends = accumulate(width for _, width in parts)
+    return next((name for (name, _), end in zip(parts, ends, strict=True) if x < end), "")
 
 
 class StopQuestion(Dialog[bool]):
@@ -312,6 +359,12 @@ class RunsApp(App[Choice], inherit_bindings=False):
 
     def action_move(self, rows: int) -> None:
         self.list.move(rows)
+
+    def action_sort(self, by: int) -> None:
+        self.list.sort(by)
+
+    def action_reverse(self) -> None:
+        self.list.sort(0, reverse=True)
 
     def action_choose(self, what: str) -> None:
         line = self.list.selected_line()

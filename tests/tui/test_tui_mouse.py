@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import sample_views as views
 from by_hand import press
 from conftest import text_of
 from pictures import RECORDINGS, Still, of_recording
+from sample_fleet import HandRuns, fleet
 from textual.app import App
 from textual.events import MouseScrollDown
 from textual.pilot import Pilot
@@ -18,7 +20,9 @@ from monitor.model.view import View
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.characters import TerminalCapabilities
 from monitor.tui.drawing.curve_columns import grid
+from monitor.tui.drawing.runs_rows import ordered
 from monitor.tui.replay_app import ReplayApp
+from monitor.tui.runs_app import RunsApp
 
 SIZES = [(160, 45), (80, 24)]
 
@@ -271,3 +275,59 @@ async def test_the_wheel_scrolls_what_is_under_the_pointer(app_on) -> None:
         app.screen.post_message(scroll(app, "body"))
         await pilot.pause()
         assert "▶    212" in text_of(app)
+
+
+class Chosen:
+    """The list of all runs."""
+
+    def __init__(self) -> None:
+        beside = ["not watched:", "a", "b", "c"]
+        self.app = RunsApp(HandRuns(fleet()), lambda paths: "", lambda path, say: True, unwatched=lambda: beside)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (40, 12)])
+async def test_the_list_of_runs_sorts_selects_and_opens(size) -> None:
+    app = Chosen().app
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause(0.05)
+        await pilot.pause()
+        titles = re.findall(r"speed against|\S+", lines(app)[2])
+        for title in titles:
+            for _ in range(2):
+                await click(pilot, lines(app)[2].index(title), 2)
+                assert re.search(rf"{title[:-1]}\S?[↓↑]", lines(app)[2])
+        before = text_of(app)
+        await click(pilot, 5, next(y for y, text in enumerate(lines(app)) if "not watched" in text))
+        assert text_of(app) == before
+        rows = [y for y, text in enumerate(lines(app)) if "lr-" in text[:12]]
+        for y in rows[:2]:
+            name = re.search(r"lr-\d", lines(app)[y])
+            await click(pilot, 5, y)
+            assert app.list.cursor == Path("/runs") / name[0]
+            y = next(at for at, text in enumerate(lines(app)) if text.startswith("▸"))
+            assert name[0] in lines(app)[y]
+        await click(pilot, 5, y)
+    assert app.return_value == ("open", Path("/runs") / name[0])
+
+
+def test_runs_are_sorted_within_their_sweep_and_unknown_comes_last() -> None:
+    def names(by: str, falling: bool) -> list[list[str]]:
+        return [[run.entry.name for run in group.rows] for group in ordered(fleet(), by, falling)]
+
+    assert names("", True) == [[run.entry.name for run in group.rows] for group in fleet()]
+    fast, slow = names("speed", True), names("speed", False)
+    assert "evil" in fast[-1][0] and "evil" in slow[0][0]  # its speed is another quantity: steps, not tokens
+    assert next(group for group in fast if len(group) == 3) == ["lr-2", "lr-0", "lr-1"]
+    assert next(group for group in slow if len(group) == 3) == ["lr-1", "lr-0", "lr-2"]
+    assert names("left", True)[0] == ["pulsar"] == names("left", False)[0]
+
+
+async def test_a_key_of_the_foot_of_the_runs_can_be_clicked() -> None:
+    app = Chosen().app
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.05)
+        await pilot.pause()
+        await click(pilot, lines(app)[-1].index("mark"), 23)
+        assert len(app.list.marked) == 1
+        await click(pilot, lines(app)[-1].index("quit"), 23)
+    assert app.return_value is None

@@ -103,7 +103,7 @@ async def test_what_is_unknown_has_one_sign_and_a_share_says_of_what_it_is(scree
 
 @pytest.mark.parametrize(("width", "marked"), [(200, 3), (80, 0), (80, 3), (60, 12)])
 def test_how_to_leave_is_in_sight_and_how_many_are_compared(width: int, marked: int) -> None:
-    shown = "".join(part for part, _ in footer(width, marked))
+    shown = "".join(part for _, key in footer(width, marked) for part, _ in key)
     assert "q quit" in shown and ("k stop" in shown) and len(shown) <= width
     assert (f"c compare {marked}" in shown) == (marked > 1)
 

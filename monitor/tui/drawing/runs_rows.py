@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from monitor import units
 from monitor.keymap import COMPARE, RUNS_ACTIONS, STOP_RUN
@@ -12,6 +13,7 @@ from monitor.runs.fleet import Group
 from monitor.runs.fleet import Row as RunRow
 from monitor.tui.drawing.rows import (
     Row,
+    Span,
     column,
     fit,
     row_width,
@@ -19,6 +21,7 @@ from monitor.tui.drawing.rows import (
     text_width,
 )
 
+_Item = TypeVar("_Item")
 EMPTY = "no runs yet; start one: trainmon run -- python train.py"
 STATES = {
     "running": ("● running", "good"),
@@ -54,6 +57,7 @@ class _Column:
     head: str
     width: int
     cell: Callable[[RunRow], tuple[str, str]]  # text and tone
+    value: Callable[[RunRow], Any]  # what it sorts by; None: unknown
     of_group: Callable[[Group], str] = lambda group: ""
 
 
@@ -72,15 +76,16 @@ def _total(run: RunRow) -> int | None:
 
 
 def _steps(run: RunRow) -> tuple[str, str]:
-    entry = run.entry
-    report = run.report
-    done = report.progress.steps_done if report is not None else entry.step
-    total = _total(run)
+    done, total = _done(run), _total(run)
     if not done:
         return units.UNKNOWN, "muted"
     if not total:
         return f"{done:,}", "text"
     return f"{done:,}/{total:,} {units.share(min(1.0, done / total)):>4}", "text"
+
+
+def _done(run: RunRow) -> int | None:
+    return run.report.progress.steps_done if run.report is not None else run.entry.step
 
 
 def _steps_width(runs: Sequence[RunRow]) -> int:
@@ -90,14 +95,21 @@ def _steps_width(runs: Sequence[RunRow]) -> int:
     return min(MAX_STEPS_WIDTH, max(len("steps"), known, *(len(_steps(run)[0]) for run in runs)))
 
 
-def _speed(run: RunRow) -> tuple[str, str]:
+def _speed_value(run: RunRow) -> tuple[str, float] | None:
+    """Return the unit of the speed, which comes first in the order of the runs, and the speed."""
     if run.report is None:
-        return units.pace(run.entry.steps_per_second), "text"
+        return ("it/s", run.entry.steps_per_second) if run.entry.steps_per_second else None
     whole, recent = run.report.throughput, run.report.throughput.recent
     tokens = (recent.tokens_per_second if run.living else None) or whole.tokens_per_second
     if tokens:
-        return units.rate(tokens, "tok/s"), "text"
-    return units.pace((recent.steps_per_second if run.living else None) or whole.steps_per_second), "text"
+        return "tok/s", tokens
+    steps = (recent.steps_per_second if run.living else None) or whole.steps_per_second
+    return ("it/s", steps) if steps else None
+
+
+def _speed(run: RunRow) -> tuple[str, str]:
+    unit, value = _speed_value(run) or ("", None)
+    return units.rate(value, unit) if unit == "tok/s" else units.pace(value), "text"
 
 
 def _ratio(run: RunRow) -> tuple[str, str]:
@@ -127,6 +139,10 @@ def _best(run: RunRow) -> tuple[str, str]:
     return f"{run.best.metric} {units.number(run.best.value)} ({EXTREME_WORDS[run.best.word]})", "text"
 
 
+def _best_value(run: RunRow) -> tuple[str, float] | None:
+    return (run.best.metric, run.best.value) if run.best is not None else None
+
+
 def _age(run: RunRow) -> tuple[str, str]:
     seconds = run.entry.age_seconds
     return (f"{units.age(max(0.0, seconds))} ago" if seconds is not None else units.UNKNOWN), "muted"
@@ -144,17 +160,43 @@ def _group_best(group: Group) -> str:
 
 
 _COLUMNS = (
-    _Column("steps", MAX_STEPS_WIDTH, _steps),
-    _Column("speed", 13, _speed),
-    _Column("speed against", 17, _ratio),
-    _Column("left", 11, _eta, _group_eta),
-    _Column("elapsed", 11, _elapsed),
-    _Column("cost", 9, _cost, lambda group: units.money(group.cost) if group.cost is not None else ""),
-    _Column("started", 15, _age),
-    _Column("best", MIN_BEST_WIDTH, _best, _group_best),
+    _Column("steps", MAX_STEPS_WIDTH, _steps, _done),
+    _Column("speed", 13, _speed, _speed_value),
+    _Column("speed against", 17, _ratio, lambda run: run.speed_ratio),
+    _Column("left", 11, _eta, lambda run: run.eta, _group_eta),
+    _Column("elapsed", 11, _elapsed, lambda run: run.report.progress.elapsed_seconds if run.report else None),
+    _Column(
+        "cost", 9, _cost, lambda run: run.cost, lambda group: units.money(group.cost) if group.cost is not None else ""
+    ),
+    _Column("started", 15, _age, lambda run: run.entry.started),
+    _Column("best", MIN_BEST_WIDTH, _best, _best_value, _group_best),
 )
 _PRIORITY = ("steps", "left", "speed", "best", "cost", "elapsed", "speed against", "started")  # the first fits first
 _LEFT = {"best"}  # columns that are aligned on the left
+_VALUES: dict[str, Callable[[RunRow], Any]] = {
+    "run": lambda run: run.entry.name,
+    "state": lambda run: [*STATES, run.entry.state].index(run.entry.state),
+    **{column_.head: column_.value for column_ in _COLUMNS},
+}
+RISING = ("run", "state")  # columns whose order is not from the highest value on at first
+
+
+def ordered(groups: Sequence[Group], by: str, falling: bool) -> list[Group]:
+    """Return the groups with their runs sorted by a column, and by their first run; unknown values come last."""
+
+    def in_order(items: Iterable[_Item], value: Callable[[_Item], Any]) -> list[_Item]:
+        known: list[_Item] = []
+        unknown: list[_Item] = []
+        for item in items:
+            (unknown if value(item) is None else known).append(item)
+        return [*sorted(known, key=value, reverse=falling), *unknown]
+
+    if by not in _VALUES:
+        return list(groups)
+    of = _VALUES[by]
+    return in_order(
+        [replace(group, rows=tuple(in_order(group.rows, of))) for group in groups], lambda group: of(group.rows[0])
+    )
 
 
 def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
@@ -180,16 +222,17 @@ def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
     return name + more, wider
 
 
-def head(groups: Sequence[Group], width: int) -> Row:
-    """Return the line with the names of the columns."""
+def head(groups: Sequence[Group], width: int, by: str = "", falling: bool = True) -> list[tuple[str, Span]]:
+    """Return the names of the columns, each with its cells of the line; `by` is the one that the runs are sorted by."""
     name, shown = layout(groups, width)
-    fixed = "   " + column("run", name) + "  " + column("state", STATE_WIDTH)
-    return [
-        (
-            fixed + "".join("  " + column(column_.head, column_.width, column_.head not in _LEFT) for column_ in shown),
-            "muted",
-        )
-    ]
+    widths = {"run": name, "state": STATE_WIDTH, **{column_.head: column_.width for column_ in shown}}
+    heads = []
+    for title, wide in widths.items():
+        left = title in _LEFT or title in RISING
+        text = title if title != by else f"{fit(title, wide - 1)}{'↓' if falling else '↑'}"
+        gap = "   " if title == "run" else "  "
+        heads.append((title, (gap + column(text, wide, not left), "accent bold" if title == by else "muted")))
+    return heads
 
 
 def row(line: Line, placed: tuple[int, list[_Column]], here: bool, marked: Collection[Path]) -> Row:
@@ -246,22 +289,22 @@ def top(groups: Sequence[Group], reading: bool, width: int) -> Row:
     return spread(left, right, width)
 
 
-def footer(width: int, marked: int, living: bool = True) -> Row:
-    """Return the line with the keys.
+def footer(width: int, marked: int, living: bool = True) -> list[tuple[str, Row]]:
+    """Return the keys that fit into the line, each with the action and its cells.
 
     Args:
         marked: how many runs are marked.
         living: whether the run at the cursor can be stopped.
     """
-    out: Row = [(" ", "text")]
+    out: list[tuple[str, Row]] = [("", [(" ", "text")])]
     for action in RUNS_ACTIONS:
         if not action.footer or (action is STOP_RUN and not living):
             continue
         label = f"{action.footer} {marked}" if action is COMPARE and marked > 1 else action.footer
         part: Row = [(action.shown, "accent bold"), (f" {label}   ", "muted")]
-        if row_width(out) + row_width(part) > width:
+        if sum(row_width(row) for _, row in out) + row_width(part) > width:
             break
-        out += part
+        out.append((action.name, part))
     return out
 
 

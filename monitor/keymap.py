@@ -69,6 +69,7 @@ _PAUSE_KEYS = ("p", "space")
 _HELP = Action("help", ("?", "f1"), "Help: every key, the signs, and what the screen shows", "help", "help")
 CLOSE = Action("close", ("escape",), "Close the dialog")
 FOCUS_NEXT = Action("app.focus_next", ("tab",), "Go to the next panel", "panels", footer_key=f"1–{PANELS}")
+MOUSE = Action("mouse", ("V",), "Select text: give the terminal the mouse, or take it back", setting="mouse")
 ASK_TO_QUIT = Action("ask_to_quit", ("ctrl+c",), "Detach, or stop the training: asks first while it runs")
 RESTORE = Action("restore", (*CLOSE.keys, "o"), "Back to the overview; end the time cursor, full screen or a dialog")
 
@@ -82,6 +83,7 @@ GLOBAL_ACTIONS: tuple[Action, ...] = (
     Action("palette", (":", "ctrl+p"), "Find an action or a screen by its name", setting="palette"),
     Action("stacks", ("S",), "Stacks: where each thread of each rank is now", setting="stacks"),
     Action("copy", ("Y",), "Copy the short report to the clipboard: why, what to do", setting="copy"),
+    MOUSE,
     Action("pause", _PAUSE_KEYS, "Pause the screen: nothing moves until you press it again", "pause", "pause"),
     Action("maximize", ("f", "z", "enter"), "Give the focused panel the whole screen, and back", "full", "full"),
     Action("next_metric", ("m",), "Show the next metric", "metric", "next_metric"),
@@ -198,6 +200,7 @@ RUNS_ACTIONS = (
     Action("sort(1)", ("right", ">"), "Sort by the next column"),
     Action("sort(-1)", ("left", "<"), "Sort by the column before"),
     Action("reverse", ("v",), "Reverse the order"),
+    MOUSE,
     Action("move(-1)", ("up",), "Go a row up"),
     Action("move(1)", ("down", "j"), "Go a row down"),
     Action("move(-20)", ("pageup",), "Go a page up"),

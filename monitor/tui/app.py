@@ -55,6 +55,7 @@ from monitor.tui.textual_private import (
     answers_questions,
     color_system,
     driver_of,
+    report_mouse,
     set_color_system,
 )
 
@@ -129,6 +130,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._metric: str | None = None
         self._paused = False
         self._cursor: int | None = None  # a step
+        self._mouse_given = False  # whether the terminal has the mouse
         self._host = False  # whether to show the host clock where there is a GPU clock
         self._newest: View | None = None  # set by the feed's thread
         self._shown: View | None = None  # the one on screen: an older one while paused
@@ -195,7 +197,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
     @property
     def view_options(self) -> ViewOptions:
         chosen = self._metric, self._paused, self.is_replay, self._cursor
-        return ViewOptions(self.title, self._palette, self._phases, *chosen, self.actions, self._host)
+        own = self.actions, self._mouse_given, self._host
+        return ViewOptions(self.title, self._palette, self._phases, *chosen, *own)
 
     def _draw(self, head_only: bool = False) -> None:
         """Hand the newest View, or while paused the one on screen, to all parts; each redraws only what changed.
@@ -305,6 +308,11 @@ class TrainmonApp(App[str], inherit_bindings=False):
     async def _run_chosen(self, action: str | None) -> None:
         if action is not None:
             await self.run_action(action, self)
+
+    def action_mouse(self) -> None:
+        self._mouse_given = not self._mouse_given
+        report_mouse(self, not self._mouse_given)
+        self._draw()
 
     def action_pause(self) -> None:
         self._paused = not self._paused

@@ -23,7 +23,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from monitor import settings
-from monitor.keymap import COMPARE, COMPARISON_ACTIONS, MARK, RUNS_ACTIONS, STOP_RUN_ACTIONS
+from monitor.keymap import COMPARE, COMPARISON_ACTIONS, MARK, MOUSE, RUNS_ACTIONS, STOP_RUN_ACTIONS
 from monitor.palettes import PALETTES, Palette
 from monitor.runs.fleet import Group
 from monitor.tui.actions import bindings
@@ -37,7 +37,7 @@ from monitor.tui.drawing.themes import textual_theme
 from monitor.tui.panels.base import strip
 from monitor.tui.screens.dialogs import MAX_BOX_WIDTH, Dialog, StopScreen
 from monitor.tui.terminal_output import LeanScreen
-from monitor.tui.textual_private import add_filter, color_system
+from monitor.tui.textual_private import add_filter, color_system, report_mouse
 
 REFRESH_SECONDS = 2.0  # between two updates of the list
 
@@ -319,6 +319,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
         self.list.cursor = cursor
         self._notice = notice
         self._unwatched = unwatched
+        self._mouse_given = False  # the terminal has it, to select text
 
     def get_default_screen(self) -> LeanScreen:
         return LeanScreen("_default")
@@ -365,6 +366,12 @@ class RunsApp(App[Choice], inherit_bindings=False):
 
     def action_reverse(self) -> None:
         self.list.sort(0, reverse=True)
+
+    def action_mouse(self) -> None:
+        self._mouse_given = not self._mouse_given
+        report_mouse(self, not self._mouse_given)
+        text = f"The mouse selects text; {MOUSE.shown} takes it back" if self._mouse_given else "The mouse works here"
+        self.notify(text, markup=False)
 
     def action_choose(self, what: str) -> None:
         line = self.list.selected_line()

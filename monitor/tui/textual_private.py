@@ -32,6 +32,7 @@ __all__ = [
     "answers_questions",
     "color_system",
     "driver_of",
+    "report_mouse",
     "set_color_system",
 ]
 
@@ -62,6 +63,16 @@ def answers_questions(app: App[Any]) -> bool:
 def driver_of(app: App[Any]) -> Driver | None:
     """Return the driver, which writes to the terminal. Bytes written past it may land in a control sequence."""
     return app._driver
+
+
+def report_mouse(app: App[Any], wanted: bool) -> None:
+    """Have the terminal send what the mouse does, or keep it for selecting text.
+
+    The driver's own calls are private, and also set how positions are sent: in pixels, where the terminal can do that.
+    """
+    if (driver := app._driver) is not None:
+        driver.write("\x1b[?1000h\x1b[?1003h" if wanted else "\x1b[?1003l\x1b[?1000l")
+        driver.flush()
 
 
 # Textual decodes what is typed, and ends with a traceback at a byte that is no UTF-8: a key with Alt, an old encoding.

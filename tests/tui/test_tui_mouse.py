@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sample_views as views
 from by_hand import press
-from conftest import text_of
+from conftest import HandFeed, text_of
 from pictures import RECORDINGS, Still, of_recording
 from sample_fleet import HandRuns, fleet
 from textual.app import App
@@ -331,3 +332,21 @@ async def test_a_key_of_the_foot_of_the_runs_can_be_clicked() -> None:
         assert len(app.list.marked) == 1
         await click(pilot, lines(app)[-1].index("quit"), 23)
     assert app.return_value is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TrainmonApp(HandFeed(views.running()), title="run", ink=TerminalCapabilities()),
+        lambda: Chosen().app,
+    ],
+)
+async def test_a_key_gives_the_mouse_to_the_terminal_and_takes_it_back(make: Callable[[], App[object]], sent) -> None:
+    app = make()
+    async with app.run_test(size=(160, 45), notifications=True) as pilot:
+        await press(pilot, "V")
+        told = "MOUSE SELECTS TEXT, V to leave" if isinstance(app, TrainmonApp) else "selects text; V takes it back"
+        assert "\x1b[?1003l" in "".join(sent) and told in text_of(app)
+        sent.clear()
+        await press(pilot, "V")
+        assert "\x1b[?1003h" in "".join(sent) and "MOUSE SELECTS" not in text_of(app)

@@ -39,6 +39,7 @@ class ViewOptions:
     replay: bool = False
     cursor: int | None = None  # the step that all charts point at
     actions: tuple[Action, ...] = ()
+    mouse_given: bool = False  # the terminal has the mouse, to select text
     host: bool = False  # on a GPU: steps and phases by the host's clock
 
     def key(self, setting: str) -> str:

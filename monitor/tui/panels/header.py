@@ -299,6 +299,9 @@ def badges(view: View, options: ViewOptions, brief: bool = False) -> Row:
     if options.cursor is not None:
         way_out = "" if brief else f", {RESTORE.shown} to leave"
         row += [(f" CURSOR step {options.cursor:,}{way_out} ", "background/accent bold"), (" ", "text")]
+    if options.mouse_given:
+        way_out = "" if brief else f", {options.key('mouse')} to leave"
+        row += [(f" MOUSE SELECTS TEXT{way_out} ", "background/accent bold"), (" ", "text")]
     if options.paused:
         row += [(" PAUSED ", "background/accent bold"), (" ", "text")]
     return row
@@ -475,7 +478,7 @@ class Header(Rows):
         return (
             report.outcome, report.progress, report.throughput, report.run.name, report.run.host, report.run.ranks,
             report.run.source, report.run.imported, view.verdict, view.open, view.label, view.loading,
-            view.typical_startup, options.title, options.paused, options.cursor,
+            view.typical_startup, options.title, options.paused, options.cursor, options.mouse_given,
         )  # fmt: skip
 
     def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:

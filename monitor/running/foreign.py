@@ -99,11 +99,13 @@ def recording_run(pid: int) -> Path | None:
 def unwatched(living: Iterable[Path]) -> list[tuple[int, str]]:
     """Return pid and command of this user's trainings that are in no run, the first process of each.
 
+    Who asks is none, nor what started it, as a notebook that has torch loaded.
+
     Args:
         living: the runs whose training is alive.
     """
-    known = {os.getpid()}.union(*map(_pids, living))
-    found = [pid for pid in _own_processes() if pid not in known and _trains(pid)]
+    known, asking = set().union(*map(_pids, living)), {os.getpid(), *_parents(os.getpid())}
+    found = [pid for pid in _own_processes() if pid not in known | asking and _trains(pid)]
     known.update(found)
     roots = [pid for pid in found if not known & _parents(pid)]
     return [(pid, shown(masked_command(_command(pid)))) for pid in roots]

@@ -117,22 +117,25 @@ def _write_page(view: View, against: str | None, file: Path) -> None:
 
 def view_of(run: str | None, measured: bool = True) -> View:
     """Return the view of a run, or of a journal file."""
+    return _view(*_source_of(run), measured)
+
+
+def _source_of(run: str | None) -> tuple[Path, int | None]:
+    """Return a journal file, or the directory of a run with the place of one of its trainings."""
     from monitor.runs import catalogue
+
+    if run and os.path.isfile(run):  # Path.is_file raises on a name that is too long
+        return Path(run), None
+    if run and ("/" in run or run.endswith(".jsonl")) and not os.path.exists(run):
+        raise UserError(f"{run}: no such file; `trainmon ls` lists the runs")
+    return catalogue.resolve_training(run)
+
+
+def _view(path: Path, chosen: int | None, measured: bool) -> View:
     from monitor.runs.follow import load
     from monitor.runs.replay import recorded
 
-    if run and os.path.isfile(run):  # Path.is_file raises on a name that is too long
-        return recorded(Path(run))
-    if run and ("/" in run or run.endswith(".jsonl")) and not os.path.exists(run):
-        raise UserError(f"{run}: no such file; `trainmon ls` lists the runs")
-    path, chosen = catalogue.resolve_training(run)
-    return load(path, measured, chosen)
-
-
-def _source_of(run: str) -> tuple[Path, int | None]:
-    from monitor.runs import catalogue
-
-    return (Path(run).resolve(), None) if os.path.isfile(run) else catalogue.resolve_training(run)
+    return recorded(path) if path.is_file() else load(path, measured, chosen)
 
 
 @click.command()
@@ -155,10 +158,11 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 
     if len(runs) < 2:
         raise UserError("name at least two runs: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
-    first, *others = [view_of(named, measured=False) for named in runs]
-    before, *after = map(_source_of, runs)
+    sources = [_source_of(named) for named in runs]
+    before, *after = [(path.resolve(), chosen) for path, chosen in sources]
     if before in after:
         raise UserError(f"{runs[0]} is both runs: name another one (`trainmon ls` lists them)")
+    first, *others = [_view(path, chosen, measured=False) for path, chosen in sources]
     rows = [compared(first, other) for other in others]
     if form == "json":
         click.echo(json.dumps(comparison.mapping(rows), indent=2, allow_nan=False))

@@ -50,11 +50,6 @@ class Followed:
         self._step()
 
 
-def is_attached(run: Path) -> bool:
-    """Return whether a run is of a training that trainmon did not start, and looks at from outside."""
-    return FOLLOWED in (rundir.read_json(run / rundir.IDENTITY) or {})
-
-
 def _rows(identity: dict[str, Any]) -> list[tuple[str, str, int]]:
     rows = identity.get(FOLLOWED)
     return [

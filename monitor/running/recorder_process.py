@@ -72,7 +72,7 @@ def main(path: str) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     writer = Writer(run)
     relay = Relay(run, writer.note_unpublished)
-    following = followed.Followed(run) if followed.is_attached(run) else None
+    following = followed.Followed(run) if run_files.identity(run).get("attached") else None
     merge = output.Merge.of(run)  # left by a supervisor that died, or of an attached training
     reserve = disk_space.Preallocation(output.output_files(run))
     budget = disk_budget.DiskBudget(run, writer.note_budget)

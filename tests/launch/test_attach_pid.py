@@ -76,6 +76,11 @@ def printed(path: Path, text: str) -> Callable[[], bool]:
     return lambda: path.exists() and text in path.read_text(errors="replace")
 
 
+def attached_halfway(state: State, pid: int, where: Path) -> Path:
+    wait_for(printed(where / "log", "step 30/60"))
+    return attached(state, pid)
+
+
 def report(state: State, run: Path) -> dict[str, Any]:
     return dict(json.loads(state.call("report", run.name, "--json").stdout))
 
@@ -90,8 +95,7 @@ def test_a_training_is_recorded_from_the_middle_and_its_log_from_the_start(
     state: State, start: Start, tmp_path: Path
 ) -> None:
     process = start(HALVES)
-    wait_for(printed(tmp_path / "log", "step 30/60"))
-    run = attached(state, process.pid)
+    run = attached_halfway(state, process.pid, tmp_path)
     told = report(state, run)
     assert told["outcome"]["state"] == "running" and told["progress"]["steps_done"] == 30
     assert told["run"]["attached"] and told["run"]["source"] == "console"
@@ -131,8 +135,7 @@ def test_times_in_the_log_tell_what_came_before_and_a_traceback_how_it_ended(
     state: State, start: Start, tmp_path: Path
 ) -> None:
     process = start(DATED)
-    wait_for(printed(tmp_path / "log", "step 30/60"))
-    run = attached(state, process.pid)
+    run = attached_halfway(state, process.pid, tmp_path)
     told = report(state, run)
     assert told["wall"]["startup"] > 0.1  # the import of torch
     assert 5 < told["throughput"]["steps_per_second"] < 25
@@ -167,8 +170,7 @@ def test_two_streams_in_two_files(state: State, start: Start, tmp_path: Path) ->
         process = start(
             HALVES.replace("step(number);", "step(number); print('w', number, file=sys.stderr);"), stderr=errors
         )
-    wait_for(printed(tmp_path / "log", "step 30/60"))
-    run = attached(state, process.pid)
+    run = attached_halfway(state, process.pid, tmp_path)
     (tmp_path / "more").touch()
     process.wait(60)
     told = ended(state, run)
@@ -199,8 +201,7 @@ def test_its_log_is_only_read(state: State, start: Start, tmp_path: Path) -> Non
 @pytest.mark.long
 def test_another_recorder_goes_on_where_one_was_killed(state: State, start: Start, tmp_path: Path) -> None:
     process = start(HALVES)
-    wait_for(printed(tmp_path / "log", "step 30/60"))
-    run = attached(state, process.pid)
+    run = attached_halfway(state, process.pid, tmp_path)
     state.strike(run, signal.SIGKILL)
     wait_for(lambda: not state.supervisor(run))
     (tmp_path / "more").touch()
@@ -308,8 +309,7 @@ def test_a_hostile_log_is_text(state: State, start: Start, tmp_path: Path) -> No
     process = start(
         "sys.stdout.buffer.write(b'\\x1b]0;owned\\x07\\xff\\x00' * 1000 + b'\\n' + b'9' * 300000 + b'\\n')\n" + HALVES
     )
-    wait_for(printed(tmp_path / "log", "step 30/60"))
-    run = attached(state, process.pid)
+    run = attached_halfway(state, process.pid, tmp_path)
     (tmp_path / "more").touch()
     process.wait(60)
     assert ended(state, run)["progress"]["steps_done"] == 60

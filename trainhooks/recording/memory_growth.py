@@ -280,7 +280,7 @@ def _tensors() -> List[Traced]:
     ends = (found.clear, listed.clear, *(functools.partial(collections.deque, each, 0) for each in (once, again)))
     try:
         list(map(_call, (*takes, *ends)))
-    except Exception:
+    except Exception:  # whatever a tensor's attribute raises, as a sparse one's does: nothing listed is kept
         list(map(_call, ends))
         return []
     return rows

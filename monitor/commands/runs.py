@@ -159,10 +159,10 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
     if len(runs) < 2:
         raise UserError("name at least two runs: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
     sources = [_source_of(named) for named in runs]
+    first, *others = [_view(path, chosen, measured=False) for path, chosen in sources]  # a file may be no journal
     before, *after = [(path.resolve(), chosen) for path, chosen in sources]
     if before in after:
         raise UserError(f"{runs[0]} is both runs: name another one (`trainmon ls` lists them)")
-    first, *others = [_view(path, chosen, measured=False) for path, chosen in sources]
     rows = [compared(first, other) for other in others]
     if form == "json":
         click.echo(json.dumps(comparison.mapping(rows), indent=2, allow_nan=False))

@@ -142,17 +142,21 @@ class ControlSocket:
     def _listen(self) -> Kept:
         """Listen at the path, which is this process's alone.
 
+        The socket appears there once it listens: between `bind` and `listen` a caller would be refused.
+
         Raises:
             OSError: the directory is gone or read-only, its file system has no sockets, or descriptors are short.
         """
+        unheard = self._path.with_suffix(".new")
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
+            os.unlink(unheard)
         opened = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             os.fchmod(opened.fileno(), 0o600)  # of what is made by `bind`, whatever the umask
-            with control.address(self._path) as address:
+            with control.address(unheard) as address:
                 opened.bind(str(address))
             opened.listen(MAX_WAITING)
+            os.replace(unheard, self._path)
             return kept_with_room(opened.detach())
         finally:
             opened.close()

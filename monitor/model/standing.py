@@ -38,6 +38,7 @@ WAITS = {
     calls.LOCK_FILE: "for a lock file",
     calls.EXIT: "for a thread before it can end",
     calls.INPUT: "for input",
+    calls.MESSAGE: "for a message over a socket",
 }
 # They do not end by themselves, and no bytes of others say that they go on.
 AT_EXIT = (calls.EXIT, calls.RAISED)

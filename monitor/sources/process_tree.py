@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class Tree:
 
     def _fill_use(self, reading: events.Host, trainers: Set[int], now: float) -> None:
         rss = threads = trainers_rss = stopped = 0
+        ended: list[int] = []
         seconds: dict[int, float] = {}
         grown = 0.0
         for pid, process in list(self._members.items()):
@@ -91,7 +93,9 @@ class Tree:
             rss += held
             trainers_rss += held if pid in trainers else 0
             threads += figures[2]
-            stopped += figures[3]
+            stopped += figures[3] in _STOPPED
+            if figures[3] == psutil.STATUS_ZOMBIE:
+                ended.append(pid)
             seconds[pid] = figures[0]
             grown += figures[0] - self._before(pid, process, figures[0])
         if seconds:
@@ -101,6 +105,8 @@ class Tree:
                 reading.tree_cpu = max(0.0, 100 * grown / (now - self._read_at))
             reading.tree_rss, reading.tree_threads, reading.tree_processes = rss, threads, len(seconds)
             reading.trainers_rss, reading.tree_stopped = trainers_rss or None, stopped or None
+            reading.tree_ended = len(ended) or None
+            reading.tree_ended_by = exit_words(max(ended)) if ended else None
         self._seconds, self._read_at = seconds, now if seconds else None
 
     def _before(self, pid: int, process: psutil.Process, spent: float) -> float:
@@ -143,12 +149,24 @@ class Tree:
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
-def _figures(process: psutil.Process) -> tuple[float, int, int, bool]:
-    """Return CPU seconds (including reaped children), resident bytes, threads, whether it is stopped."""
+def exit_words(pid: int) -> str | None:
+    """Return how a process ended that nothing has waited for: `exit code 1`, `SIGKILL`; None where that is unknown."""
+    content = text_of(f"/proc/{pid}/stat")
+    try:
+        status = int(content.split()[-1]) if content else None
+        if status is None:
+            return None
+        return signal.Signals(status & 0x7F).name if status & 0x7F else f"exit code {status >> 8}"
+    except ValueError:
+        return None
+
+
+def _figures(process: psutil.Process) -> tuple[float, int, int, str]:
+    """Return CPU seconds (including reaped children), resident bytes, threads, and its status."""
     with process.oneshot():
         times = process.cpu_times()
         rss = process.memory_info().rss
-        return sum(times[:4]), rss, process.num_threads(), process.status() in _STOPPED
+        return sum(times[:4]), rss, process.num_threads(), process.status()
 
 
 def _shared(process: psutil.Process) -> int:

@@ -134,6 +134,15 @@ def test_stopped_processes_and_what_is_printed(tmp_path: Path) -> None:
         readings(source, child.pid, lambda r: r.tree_stopped is None)
 
 
+@pytest.mark.parametrize(("end", "told"), [("os._exit(3)", "exit code 3"), ("os.kill(os.getpid(), 9)", "SIGKILL")])
+def test_a_process_that_nothing_has_waited_for_is_told_with_how_it_ended(tmp_path: Path, end: str, told: str) -> None:
+    code = f"import os, time\nif os.fork() == 0: {end}\nprint()\ntime.sleep(99)"
+    with training(code) as child:
+        source = HostSource(tmp_path)
+        reading = readings(source, child.pid, lambda r: r.tree_ended == 1)
+        assert reading.tree_ended_by == told
+
+
 FORKED = """
 import os, time
 held = bytearray(os.urandom(1 << 20) * 256)

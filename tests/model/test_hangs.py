@@ -106,7 +106,7 @@ def test_a_span_that_stands_still_is_told_and_not_as_a_habit() -> None:
 
 
 def test_no_time_left_is_shown_while_nobody_knows_when_it_goes_on() -> None:
-    told = steps(50).tell(Facts, facts={"training": {"steps_total": 100}})
+    told = steps(50).tell(Facts, total_steps=100)
     for seconds, is_known in ((1, True), (90, False)):
         state = folded(waiting(told, seconds, activity=calls.QUEUE))
         about = around(state, alive=True)
@@ -159,6 +159,30 @@ def test_processes_that_were_stopped_are_evidence() -> None:
     told = waiting(steps(50), 90, activity=calls.LOADING).tell(Host, tree_cpu=1.0, cores=4, tree_stopped=1)
     finding = found(told)
     assert finding is not None and any(line.startswith("1 process of it is stopped") for line in finding.evidence)
+
+
+def test_a_process_that_ended_meanwhile_is_evidence_and_one_of_long_before_is_none() -> None:
+    told = waiting(steps(50), 80, activity=calls.MESSAGE)
+    for _ in range(10):
+        told.wait(1.0).pulse(frame=LINE, activity=calls.MESSAGE)
+        told.tell(Host, tree_cpu=1.0, cores=4, tree_ended=1, tree_ended_by="SIGKILL")
+    finding = found(told)
+    assert finding is not None and "waits for a message over a socket" in finding.title
+    assert "1 process of it ended 10 s ago, with SIGKILL, and nothing has waited for that" in finding.evidence
+    told = steps(50)
+    for _ in range(90):
+        told.wait(1.0).pulse(frame=LINE, activity=calls.MESSAGE)
+        told.tell(Host, tree_cpu=1.0, cores=4, tree_ended=1)
+    finding = found(told)
+    assert finding is not None and not any("ended" in line for line in finding.evidence)
+
+
+@pytest.mark.parametrize(("activity", "is_told"), [(calls.INPUT, True), (calls.HTTP, True), (calls.SLEEP, False)])
+def test_what_waits_after_the_last_step_is_told(activity: str, is_told: bool) -> None:
+    done = steps(50).tell(Facts, total_steps=50)
+    finding = found(waiting(done, 60, activity=activity))
+    assert (finding is not None) is is_told
+    assert finding is None or (finding.severity == "info" and LINE in finding.title)
 
 
 def test_a_rank_that_evaluates_alone_is_information() -> None:

@@ -16,6 +16,7 @@ COLLECTION, DEEPCOPY, PRINT, LOGGING, TRACKER = "garbage collection", "deepcopy"
 PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image", "compression", "data loading"
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
 POOL, INPUT, EVENT_LOOP, LOCK_FILE, EXIT = "worker pool", "input", "event loop", "lock file", "exit"
+MESSAGE = "message"  # over a socket
 RAISED = "raised"  # an exception has ended the main thread, and others keep the process alive
 # The training waits there for other threads or processes of the program.
 FOR_WORKERS = frozenset((QUEUE, PROCESS, POOL))
@@ -60,6 +61,7 @@ _FILE_ROWS = (
     (QUEUE, "multiprocessing/queues.py"),
     (INPUT, "pdb.py bdb.py ipdb IPython debugpy pydevd prompt_toolkit"),
     (EVENT_LOOP, "asyncio selectors.py"),
+    (MESSAGE, "zmq grpc redis websocket websockets socket.py ssl.py"),
     (LOCK_FILE, "filelock portalocker torch/utils/file_baton.py torch/utils/_filelock.py"),
 )
 _FILES: Dict[str, str] = {path: activity for activity, paths in _FILE_ROWS for path in paths.split()}
@@ -107,7 +109,9 @@ _ROWS: Tuple[Tuple[str, int, str], ...] = (
     (SLEEP, WAITS, "sleep"),
     (LOCK, WAITS, "acquire"),
     (LOCK_FILE, WAITS, "flock lockf"),
-    ("", WAITS, "wait join recv result select poll barrier"),
+    (MESSAGE, WAITS, "recv"),
+    (MESSAGE, 0, "recvfrom recv_into recvmsg"),
+    ("", WAITS, "wait join result select poll barrier"),
     (SUBPROCESS, RUNS_PROCESS, "os.system subprocess.run subprocess.call subprocess.check_call"),
     (SUBPROCESS, RUNS_PROCESS, "subprocess.check_output subprocess.getoutput subprocess.getstatusoutput"),
     (HTTP, 0, "urlopen"),

@@ -397,6 +397,8 @@ class Host(Event):
     tree_workers: Optional[int] = None  # DataLoader workers
     tree_executors: Optional[int] = None  # other processes that the trainers started
     tree_stopped: Optional[int] = None  # processes that a signal or a debugger has stopped
+    tree_ended: Optional[int] = None  # processes that ended and that their parent has not waited for
+    tree_ended_by: Optional[str] = None  # how the newest of them ended: `exit code 1`, `SIGKILL`
     output: Optional[float] = None  # bytes a second that the training prints
     cpu_stolen: Optional[float] = None  # percent of the machine that its hypervisor gave to others
     others_busiest: Optional[float] = None  # percent of one core: the busiest process beside it, on a busy host

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.model.cycle import COLLECT
 from monitor.model.ranks.collectives import parted
@@ -23,6 +25,7 @@ from monitor.model.state import Held
 from monitor.model.wall_time import training_processes
 from monitor.units import age, duration, plural
 from trainhooks.protocol import calls
+from trainhooks.protocol.events import Host
 from trainhooks.protocol.vocabulary import ENV_STEPS
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
@@ -56,13 +59,23 @@ def stalled(evidence: Evidence) -> Finding | None:
         or _standing(evidence)
         or _not_gone(evidence)
     )
-    stopped = evidence.state.host[-1].tree_stopped if evidence.is_running and evidence.state.host else None
-    if finding is not None and stopped:
-        are = "is" if stopped == 1 else "are"
-        finding.evidence.append(
-            f"{plural(stopped, 'process', 'processes')} of it {are} stopped by a signal or a debugger"
-        )
+    if finding is not None and evidence.is_running and evidence.state.host:
+        _add_processes(finding, evidence.state.host)
     return finding
+
+
+def _add_processes(finding: Finding, readings: Sequence[Host]) -> None:
+    """Add what became of processes that the training may wait for."""
+    newest = readings[-1]
+    if newest.tree_stopped:
+        are = "is" if newest.tree_stopped == 1 else "are"
+        stopped = plural(newest.tree_stopped, "process", "processes")
+        finding.evidence.append(f"{stopped} of it {are} stopped by a signal or a debugger")
+    since = next((row.t for row in reversed(readings) if row.tree_ended != newest.tree_ended), None)
+    if newest.tree_ended and since is not None:  # else long before
+        ended, when = plural(newest.tree_ended, "process", "processes"), f" {age(newest.t - since)} ago"
+        how = f", with {newest.tree_ended_by}" if newest.tree_ended_by else ""
+        finding.evidence.append(f"{ended} of it ended{when}{how}, and nothing has waited for that")
 
 
 INSPECT = "See where every thread and rank is: trainmon stack. Typically a collective, a queue or a subprocess waits."
@@ -85,6 +98,7 @@ ADVICE = {
     calls.LOCK_FILE: "Find who holds the lock (lsof, fuser); remove its file if nobody does.",
     calls.EXIT: "Make the thread a daemon, or tell it to end: trainmon stack shows it.",
     calls.RAISED: "The program prints the exception. Threads that are no daemons keep the process alive after it.",
+    calls.MESSAGE: "See whether who sends it lives, and give the call a time limit: trainmon stack.",
     calls.INPUT: "Answer in the program's terminal; without one, take the breakpoint or the question out.",
 }
 
@@ -359,7 +373,7 @@ def _standing(evidence: Evidence) -> Finding | None:
     if used_percent(evidence.state, held.since) is None or works(evidence.state, held) is not None:
         return None
     is_done = done.steps_total is not None and done.steps_done >= done.steps_total and held.what is None
-    if is_done and held.activity not in ENDLESS:
+    if is_done and held.activity not in WAITS:  # a program may do or leave anything at its end
         return None
     what = f" in {held.what}" if held.what else ""
     lines = [] if held.activity in AT_EXIT else ["a guess: nothing tells how long this usually takes"]

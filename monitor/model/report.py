@@ -282,6 +282,7 @@ class RankRow:
     usual_wait: float | None = None  # the same as a median
     wait_share: float | None = None  # of the time from step to step; the straggler's share is the mean of the others'
     clock: str = "host"  # cuda: by CUDA events, where enough steps of every rank were timed
+    phases: dict[str, float] = field(default_factory=dict)  # median seconds of a recent step, and of what precedes it
 
 
 @dataclass(slots=True)
@@ -292,7 +293,9 @@ class Straggler:
     share: float  # typical wait as a share of the others' time from step to step; lower bound
     seconds: float  # the same a step
     steps: int  # that were compared
-    culprit: str | None = None  # the phase in which it takes longer, by the device's clock
+    culprit: str | None = None  # the phase in which it takes longer; also what lies between steps
+    own_seconds: float | None = None  # of a typical step in that phase
+    others_seconds: float | None = None  # the same of the other ranks, mean
 
 
 @dataclass(frozen=True, slots=True)

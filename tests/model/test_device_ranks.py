@@ -49,7 +49,7 @@ def late(timed: dict[int, DeviceSteps]) -> LateRank | None:
 def test_the_late_one_is_charged_with_the_phase_that_makes_it_late() -> None:
     for where in ("data", "forward", "other"):
         found = late(ranks(where=where))
-        assert isinstance(found, LateRank) and (found.rank, found.culprit) == (1, where)
+        assert isinstance(found, LateRank) and (found.rank, found.longer.phase) == (1, where)
         assert 0.03 < found.seconds < 0.05 and 0.08 < found.share < 0.16
 
 

@@ -63,7 +63,30 @@ def test_finding_evidence_and_rows_tell_one_figure() -> None:
     assert slow.seconds <= max(seconds) * (1 + 1e-9), "on average nobody waits longer than who waits longest"
     (finding,) = [each for each in judged_state(folded(*told))[0] if each.code == "straggler"]
     assert share(slow.share) in finding.title
-    assert share(max(shares)) in finding.evidence[1]
+    assert share(max(shares)) in finding.evidence[2]
+
+
+@pytest.mark.parametrize("where", ["data", "forward", "between steps"])
+def test_the_slowest_is_told_with_the_phase_that_makes_it_slow(where: str) -> None:
+    told = [Story(f"p{rank}", rank) for rank in range(3)]
+    for _ in range(80):
+        for rank, each in enumerate(told):
+            late = 0.04 if rank == 1 else 0.0
+            phases = {"data": 0.01, "forward": 0.1, "backward": 0.14 - late}
+            if where != "between steps":
+                phases[where] += late
+            each.step(**phases)
+            if where == "between steps":
+                each.wait(late)
+    known = report_of(*told)
+    slow = known.straggler
+    assert slow is not None and (slow.rank, slow.culprit) == (1, where)
+    assert slow.own_seconds is not None and slow.others_seconds is not None
+    assert slow.own_seconds - slow.others_seconds == pytest.approx(0.04, rel=0.1)
+    assert known.ranks[1].phases["data"] == pytest.approx(0.05 if where == "data" else 0.01)
+    (finding,) = [each for each in judged_state(folded(*told))[0] if each.code == "straggler"]
+    place = where if where == "between steps" else f"in {where}"
+    assert f"rank 1 {place}, " in finding.title and f"{place}, the others" in finding.evidence[1]
 
 
 @pytest.mark.parametrize(

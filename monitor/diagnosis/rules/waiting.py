@@ -299,23 +299,45 @@ def straggler(evidence: Evidence) -> Finding | None:
     if late is None:
         return None
     wait = f"{duration(late.seconds)} per step in backward and other collectives"
+    where = f" {_where(late.culprit)}" if late.culprit is not None else ""
     return Finding(
         code="straggler",
-        title=f"Straggler: rank {late.rank}, others wait at least {share(late.share)} of step time",
+        title=f"Straggler: rank {late.rank}{where}, others wait at least {share(late.share)} of step time",
         evidence=[f"median wait {wait}, last {late.steps} steps", *_straggler_lines(evidence, late)],
-        advice=f"Compare rank {late.rank}'s data wait, clocks and host neighbors with the other ranks'. Give each rank"
-        " the same amount of work (lengths, not only batch sizes). Log, save and evaluate on no rank alone.",
+        advice=_straggler_advice(late),
         lost_fraction=late.share * evidence.wall_part(wall.steps + wall.between_steps),
     )
 
 
-def _straggler_lines(evidence: Evidence, late: Straggler) -> list[str]:
-    """Return where the rank takes longer, by the GPU's clock; else who waits longest, by the host's."""
+def _straggler_advice(late: Straggler) -> str:
+    """Return what to look at on the rank, by the phase that it takes longer in; all of it where that is unknown."""
+    work = "Give each rank the same amount of work (lengths, not only batch sizes)."
+    if late.culprit == "data":
+        return f"Rank {late.rank} waits for data: compare its workers, its storage and its host's other load. {work}"
+    if late.culprit in (BETWEEN_STEPS, OTHER):
+        return f"Log, save and evaluate on no rank alone: see what rank {late.rank} does {_where(late.culprit)}."
     if late.culprit is not None:
-        name = "time in no phase" if late.culprit == OTHER else late.culprit
-        return [f"its GPU takes longer in {name}, by the GPUs' clocks; the rank that comes last is charged"]
+        return f"{work} If they have it, compare rank {late.rank}'s clocks and its host's other load."
+    return (
+        f"Compare rank {late.rank}'s data wait, clocks and host neighbors with the other ranks'. {work}"
+        " Log, save and evaluate on no rank alone."
+    )
+
+
+def _where(phase: str) -> str:
+    return {BETWEEN_STEPS: BETWEEN_STEPS, OTHER: "in no phase"}.get(phase, f"in {phase}")
+
+
+def _straggler_lines(evidence: Evidence, late: Straggler) -> list[str]:
+    """Return where the rank takes longer, by phases, and who waits longest."""
+    lines = []
+    if late.culprit is not None:
+        clock = "by the GPUs' clocks" if evidence.report.device is not None else "by the hosts' clocks"
+        took = f"{duration(late.own_seconds)} {_where(late.culprit)}, the others {duration(late.others_seconds)}"
+        lines = [f"rank {late.rank} takes {took}, {clock}"]
     waits = [row for row in evidence.report.ranks if row.usual_wait is not None]
     longest = max(waits, key=lambda row: row.usual_wait or 0.0, default=None)
-    if longest is None:
-        return []
-    return [f"rank {longest.rank} waits longest: {duration(longest.usual_wait)} per step, {share(longest.wait_share)}"]
+    if longest is not None:
+        waited = f"{duration(longest.usual_wait)} per step, {share(longest.wait_share)}"
+        lines.append(f"rank {longest.rank} waits longest: {waited}")
+    return lines

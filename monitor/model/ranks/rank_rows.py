@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.model import wall_time
 from monitor.model.device.device_use import uses_device
-from monitor.model.ranks.rank_waits import RankComparison, late_rank, typical_steps
+from monitor.model.ranks.rank_waits import Longer, RankComparison, late_rank, longer_phase, typical_steps
 from monitor.model.report import RankRow, Straggler
 from monitor.model.state import RankState, RunState
 
@@ -39,6 +39,7 @@ def rank_rows(
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
+        row.phases = {} if stats is None else stats.typical()
         rows.append(row)
     return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
 
@@ -56,6 +57,7 @@ def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict
         usual_wait=wait,
         wait_share=share,
         clock="cuda",
+        phases=typical[row.rank],
     )
 
 
@@ -65,15 +67,18 @@ def find_straggler(
     """Return the rank that the others wait for; None where there is none, or none is clear."""
     if uses_device(state):
         late = late_rank(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
-        return (
-            None
-            if late is None
-            else Straggler(
-                rank=late.rank, share=late.share, seconds=late.seconds, steps=late.steps, culprit=late.culprit
-            )
-        )
+        return None if late is None else _straggler(late.rank, late.seconds, late.share, late.steps, late.longer)
     if comparison is None or comparison.slowest is None:
         return None
-    return Straggler(
-        rank=comparison.slowest, share=comparison.share, seconds=comparison.seconds, steps=comparison.steps
-    )
+    rank, seconds = comparison.slowest, comparison.seconds
+    # On a GPU the host's clock tells where the host waits for it, and not what takes longer.
+    by_phase = {} if state.gpus else {one: stats.typical() for one, stats in state.ranks.items()}
+    longer = longer_phase(rank, by_phase, seconds) if by_phase else None
+    return _straggler(rank, seconds, comparison.share, comparison.steps, longer)
+
+
+def _straggler(rank: int, seconds: float, share: float, steps: int, longer: Longer | None) -> Straggler:
+    found = Straggler(rank=rank, share=share, seconds=seconds, steps=steps)
+    if longer is not None:
+        found.culprit, found.own_seconds, found.others_seconds = longer.phase, longer.seconds, longer.others
+    return found

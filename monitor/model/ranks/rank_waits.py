@@ -15,8 +15,9 @@ from statistics import fmean, median
 from monitor.arrays import FloatArray, np
 from monitor.model.device.device_steps import timed_parts
 from monitor.model.steps.series import Spread
-from monitor.step_blocks import StepBlock
+from monitor.step_blocks import OTHER, StepBlock
 from trainhooks.protocol.events import GpuTime, Span
+from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 
 # The late rank by the device's clock: the last one to arrive in a collective.
 #
@@ -61,8 +62,17 @@ class LateRank:
     rank: int
     seconds: float  # a step that the others wait, lower bound
     share: float  # of a step
-    culprit: str  # the phase in which it takes longer than the others
+    longer: Longer
     steps: int  # timed steps of the rank with the fewest
+
+
+@dataclass(frozen=True, slots=True)
+class Longer:
+    """The phase in which a rank takes longer than the others."""
+
+    phase: str
+    seconds: float  # of a typical step
+    others: float  # the same of the other ranks, mean
 
 
 def typical_steps(ranks: Mapping[int, DeviceSteps]) -> dict[int, dict[str, float]]:
@@ -93,17 +103,30 @@ def late_rank(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRan
         return None
     waits = wait_by_rank(typical)
     rank = min(waits, key=lambda candidate: waits[candidate])
-    others = [row for other, row in typical.items() if other != rank]
     wait = fmean(seconds for other, seconds in waits.items() if other != rank)
-    longer = {
-        name: seconds - fmean(row.get(name, 0.0) for row in others)
+    longer = longer_phase(rank, typical, wait)
+    if longer is None or wait < MIN_OTHERS_WAIT * period:
+        return None
+    return LateRank(rank=rank, seconds=wait, share=wait / period, longer=longer, steps=steps)
+
+
+def longer_phase(rank: int, typical: Mapping[int, Mapping[str, float]], wait: float) -> Longer | None:
+    """Return the phase in which a rank takes longer than the others; None where none explains their wait.
+
+    Args:
+        typical: seconds of each rank's typical step, by phase.
+        wait: seconds of a typical step that the others wait.
+    """
+    others = [row for other, row in typical.items() if other != rank]
+    phases = [
+        Longer(name, seconds, fmean(row.get(name, 0.0) for row in others))
         for name, seconds in typical[rank].items()
         if name not in COLLECTIVE_PHASES
-    }
-    culprit = max(longer, key=lambda name: longer[name], default=None)
-    if culprit is None or wait < MIN_OTHERS_WAIT * period or longer[culprit] < MIN_CONFIRMED_SHARE * wait:
+    ]
+    longest = max(phases, key=lambda phase: phase.seconds - phase.others, default=None)
+    if longest is None or longest.seconds - longest.others < MIN_CONFIRMED_SHARE * wait:
         return None
-    return LateRank(rank=rank, seconds=wait, share=wait / period, culprit=culprit, steps=steps)
+    return longest
 
 
 def _collective_seconds(row: Mapping[str, float]) -> float:
@@ -118,6 +141,7 @@ MIN_SLOWEST_SHARE = 0.8  # of the steps: in so many the slowest rank waits least
 MIN_OTHERS_WAIT = 0.05  # of the time from step to step that the others wait: less may be the scheduler
 MAX_OWN_WAIT = 0.25  # of the others' waits: limit for the slowest rank's own wait, and for the difference of periods
 MAX_ROLE_PHASES = 200  # names of a role's phases and spans that are kept
+MAX_RANK_PHASES = 200  # names of phases of a rank's latest steps
 MIN_COLLECTIVE_SHARE = 0.01  # of the time from step to step in such phases: with less no waits show there
 
 
@@ -146,7 +170,8 @@ class RankStats:
     seconds: Spread = field(default_factory=Spread)
     restart: int = 0
     taken: int = 0  # steps of the newest process
-    latest: list[tuple[int, float, float]] = field(default_factory=list)  # index, end, seconds in collectives
+    latest: list[tuple[int, float]] = field(default_factory=list)  # index, end
+    phases: dict[str, list[float]] = field(default_factory=dict)  # seconds in each of `latest`, and before
     device: DeviceSteps = field(default_factory=DeviceSteps)
     work: RoleWork | None = None  # of the role of its newest steps
 
@@ -161,15 +186,34 @@ class RankStats:
         if block.thread is not None or restart < self.restart:
             return
         if restart > self.restart:
-            self.restart, self.taken, self.latest = restart, 0, []
+            self.restart, self.taken, self.latest, self.phases = restart, 0, [], {}
         if block.role:
             self._add_role(block, block.role)
         cold = min(len(block), max(0, FIRST_STEPS - self.taken))
         self.taken += len(block)
         first = max(cold, len(block) - 2 * RANK_WINDOW)
-        shared = _in_collectives(block)[first:]
-        self.latest += zip(block.index[first:].tolist(), block.end[first:].tolist(), shared.tolist(), strict=True)
+        self._add_phases(_phase_columns(block, self.latest[-1][1] if self.latest else None), first)
+        self.latest += zip(block.index[first:].tolist(), block.end[first:].tolist(), strict=True)
         del self.latest[: -2 * RANK_WINDOW]
+
+    def _add_phases(self, columns: Mapping[str, FloatArray], first: int) -> None:
+        for name in columns:
+            if name not in self.phases and len(self.phases) < MAX_RANK_PHASES:
+                self.phases[name] = [0.0] * len(self.latest)
+        for name, kept in self.phases.items():
+            new = columns.get(name)
+            kept += [0.0] * (len(columns[OTHER]) - first) if new is None else new[first:].tolist()
+            del kept[: -2 * RANK_WINDOW]
+
+    def typical(self) -> dict[str, float]:
+        """Return the median seconds of the latest steps, by phase, and of what precedes each of them."""
+        medians = {name: median(column[-RANK_WINDOW:]) for name, column in self.phases.items() if column}
+        return {name: seconds for name, seconds in medians.items() if seconds > 0.0}
+
+    def in_collectives(self) -> list[float]:
+        """Return the seconds of each of the latest steps in phases with collectives."""
+        columns = [column for name, column in self.phases.items() if name in COLLECTIVE_PHASES]
+        return [sum(row) for row in zip(*columns, strict=True)] if columns else [0.0] * len(self.latest)
 
     def add_span(self, span: Span) -> None:
         if self.work is not None and span.thread is None:
@@ -188,15 +232,20 @@ def _sum(amounts: FloatArray | None) -> int:
     return 0 if amounts is None else int(amounts[amounts == amounts].sum())
 
 
-def _in_collectives(block: StepBlock) -> FloatArray:
-    """Return the seconds of each step in phases with collectives."""
-    shared = np.zeros(len(block))
-    for pattern in block.patterns:
-        at = slice(None) if pattern.at is None else pattern.at
-        for name, seconds in zip(pattern.names, pattern.seconds, strict=True):
-            if name in COLLECTIVE_PHASES:
-                shared[at] += seconds
-    return shared
+def _phase_columns(block: StepBlock, before: float | None) -> dict[str, FloatArray]:
+    """Return the seconds of each step by phase, and of the time before it.
+
+    Args:
+        before: when the last step of the blocks before ended; None: unknown.
+    """
+    columns = {OTHER: np.zeros(len(block))}
+    for part in block.parts:
+        at = slice(None) if part.at is None else part.at
+        for name, seconds in part.seconds.items():
+            columns.setdefault(name, np.zeros(len(block)))[at] += seconds
+    ended = np.concatenate(([block.start[0] if before is None else before], block.end[:-1]))
+    columns[BETWEEN_STEPS] = np.maximum(0.0, block.start - ended)
+    return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +265,10 @@ def compare_ranks(ranks: Mapping[int, RankStats]) -> RankComparison | None:
     """Return who waits for whom; None: unknown, with one rank, no common steps, or no common pace."""
     if len(ranks) < 2 or len({stats.restart for stats in ranks.values()}) > 1:
         return None
-    rows = {rank: {index: (end, shared) for index, end, shared in stats.latest} for rank, stats in ranks.items()}
+    rows = {
+        rank: {index: (end, shared) for (index, end), shared in zip(stats.latest, stats.in_collectives(), strict=True)}
+        for rank, stats in ranks.items()
+    }
     common = sorted(set.intersection(*(set(row) for row in rows.values())))[-RANK_WINDOW:]
     steps = len(common) - 1
     if steps < 1 or common[-1] - common[0] != steps:

@@ -56,7 +56,7 @@ SCREENS: dict[str, Action] = {
         ("breakdown", "phases", "b", "Phases: how long each takes, how often, per role and stage"),
         ("charts", "metrics", "c", "Metrics: a small chart of each; filter, log scale, smoothing, two in one"),
         ("gpus", "GPUs", "u", "GPUs: clocks, what holds them back, power, memory, links, processes"),
-        ("ranks", "ranks", "r", "Ranks: who waits for whom"),
+        ("ranks", "ranks", "r", "Ranks: the phases of each, who waits for whom; one opened beside the others"),
         ("log", "console", "l", "Console: all that the training printed; search and follow"),
         ("setup", "setup", "i", "Setup: the command, its settings, versions and hardware"),
     )
@@ -150,7 +150,7 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
         *_ROWS,
     ),
     "gpus": (OPEN, *_ROWS),
-    "ranks": _ROWS,
+    "ranks": (OPEN, *_ROWS),
     "trace": (Action("ask", ("n",), "Trace three steps now; asks first", "trace now"), *_ROWS),
     "log": (
         _FIND,

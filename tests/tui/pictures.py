@@ -34,7 +34,7 @@ from monitor.tui.runs_app import RunsApp
 
 RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
-OPENED = {"findings": "page", "steps": "step", "gpus": "gpu"}  # what Enter opens on these screens
+OPENED = {"findings": "page", "steps": "step", "gpus": "gpu", "ranks": "rank"}  # what Enter opens on these screens
 BY_HOST = (("h", "overview-host"), ("s", "steps-host"), ("enter", "step-host"), ("b", "breakdown-host"))
 PARTS = {"": 0.7, "-end": 1.0}  # of a recording: somewhere in the middle of things, and when all is over
 

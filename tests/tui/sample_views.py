@@ -245,9 +245,18 @@ def of_ranks(number: int, slowest: int) -> View:
     view = running(gpus=8)
     step, done = view.open.typical or 0.0, view.report.progress.steps_done
     waits = [0.0002 if rank == slowest else 0.12 + 0.002 * (rank % 9) for rank in range(number)]
-    rows = [RankRow(rank, step, each * step, done, each * step, each) for rank, each in enumerate(waits)]
+    usual = {row.name: row.mean * step / sum(each.mean for each in view.report.phases) for row in view.report.phases}
+    rows = [
+        RankRow(
+            rank, step, each * step, done, each * step, each,
+            phases={**usual, "training": usual["training"] + each * step,
+                    "generation": usual["generation"] - each * step},
+        )
+        for rank, each in enumerate(waits)
+    ]  # fmt: skip
     part = fmean(each for rank, each in enumerate(waits) if rank != slowest)
-    slow = Straggler(slowest, part, part * step, 63)
+    own, others = (rows[at].phases["generation"] for at in (slowest, 0))
+    slow = Straggler(slowest, part, part * step, 63, "generation", own, others)
     title = f"Rank {slowest} is slowest: the others wait for it {share(part)} of the step-to-step time, at least"
     evidence = [f"{brief(slow.seconds)} a step in training, over the last {slow.steps} steps"]
     finding = Finding(

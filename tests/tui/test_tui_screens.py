@@ -18,7 +18,6 @@ from monitor.tui.panels import header
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.log_screen import progress_bar
 from monitor.tui.screens.page import PageScreen, screen_classes
-from monitor.tui.screens.ranks_screen import rank_table
 from monitor.tui.screens.setup_screen import flattened
 
 SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in (BIG, (20, 5)))]
@@ -267,20 +266,34 @@ async def test_the_list_of_metrics_says_what_its_numbers_are(app_on, screen_text
 # Ranks, console, setup
 
 
-def test_64_ranks_fit_at_once() -> None:
-    view = views.many_ranks()
-    rows = rank_table(view.report.ranks, 37, 158, 38)
-    assert len(rows) <= 38 and all(row_width(row) <= 158 for row in rows)
-    shown = text(rows)
-    assert all(f" {rank} " in shown for rank in range(64)) and shown.count("slowest") == 1
-
-
-@pytest.mark.parametrize("size", [BIG, (80, 24), (60, 15)])
-async def test_the_figures_of_the_ranks_are_explained(app_on, screen_text, size) -> None:
+async def test_all_ranks_are_seen_at_once_and_the_slowest_stands_first(app_on, screen_text) -> None:
     app = app_on(views.many_ranks())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "r")
+        lines = screen_text(app).split("\n")
+        (cells,) = [line.split()[1] for line in lines if "░░░░" in line and line.split()[0] == "0" and "s" not in line]
+        assert len(cells) == 64 and cells.index("▒") == 37 and cells.count("▒") == 1
+        (first,) = [line for line in lines if "▸" in line]
+        assert first.split()[0] == "▸37" and "slowest" in first
+
+
+@pytest.mark.parametrize(("size", "columns", "before"), [(BIG, 6, 3), ((80, 24), 4, 3), ((60, 15), 2, 0)])
+async def test_ranks_by_phase_and_one_opened_beside_the_others(app_on, screen_text, size, columns, before) -> None:
+    app = app_on(views.eight_ranks())
     async with app.run_test(size=size) as pilot:
         await press(pilot, "r")
-        assert "median step of each rank and its waiting part" in screen_text(app)
+        shown = screen_text(app)
+        assert "median step of each rank" in shown
+        assert "rank 3 slowest in generation (10.5 s, the others 8.33 s)" in " ".join(shown.split())
+        names = next(line for line in shown.split("\n") if " rank " in line and " step " in line and "waits" in line)
+        assert len(names.split()) == 3 + columns and "generation" in names and "training" in names
+        await press(pilot, *["down"] * before, "enter")  # where not all fit, the slowest stands first
+        shown = screen_text(app)
+        assert "Rank 3" in shown and "this one" in shown
+        row = next(line for line in shown.split("\n") if line.strip().startswith("generation"))
+        assert row.split() == ["generation", "10.5", "s", "8.22", "s", "8.08", "s", "10.5", "s"]
+        await press(pilot, "escape")
+        assert "▸3" in screen_text(app)
 
 
 def test_progress_bars_are_drawn_to_the_width_and_keep_their_figures() -> None:

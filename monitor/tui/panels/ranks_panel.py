@@ -44,7 +44,7 @@ def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row
     none = "0 " + units.duration(max((row.usual_wait or 0.0 for row in ranks), default=0.0)).rpartition(" ")[2]
     rows: list[Row] = []
     for row, filled, waiting in zip(ranks, whole, waits, strict=True):
-        drawn = _bar(max(1, filled), min(filled, waiting), room) if scale and row.step_seconds else []
+        drawn = rank_bar(max(1, filled), min(filled, waiting), room) if scale and row.step_seconds else []
         wait = none if row.usual_wait == 0 else units.duration(row.usual_wait)
         rows.append(_rank(row, row.rank == slowest, drawn, wait, width))
     return rows
@@ -62,7 +62,7 @@ def whole_cells(lengths: list[float]) -> list[int]:
     return [cells[length] for length in lengths]
 
 
-def _bar(filled: int, waiting: int, room: int) -> Row:
+def rank_bar(filled: int, waiting: int, room: int) -> Row:
     return [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
 
 

@@ -190,6 +190,11 @@ def test_a_rank_that_evaluates_alone_is_information() -> None:
     assert told is not None and told.severity == "info"
 
 
+def test_what_to_do_is_about_the_rank_that_the_others_wait_for() -> None:
+    told = found(*ranks({"frame": "save.py:3 (fcntl.flock) in save", "activity": calls.LOCK_FILE}))
+    assert told is not None and "waits for a lock file at save.py:3" in told.title and "lsof" in told.advice
+
+
 def test_all_ranks_in_a_collective_wait_for_nobody_else() -> None:
     told = found(*ranks({"frame": "loss.py:7 (all_reduce) in sync", "activity": calls.COLLECTIVE}))
     assert told is None or "wait for rank" not in told.title

@@ -213,7 +213,8 @@ def _apart(evidence: Evidence) -> Finding | None:
         lines,
         severity="info" if goes_on else "critical",  # an evaluation on one rank: slow, not lost
     )
-    finding.advice = ADVICE[calls.COLLECTIVE]
+    does = known[0].activity if known else None
+    finding.advice = ADVICE.get(does or "", ADVICE[calls.COLLECTIVE])
     return finding
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -133,6 +134,7 @@ class View:
     notes: list[str] = field(default_factory=list)
     console: tuple[str, ...] = ()  # the newest lines of the child's output, cleaned
     console_lines: int = 0  # lines seen so far, so that a screen knows how many of `console` are new
+    console_file: Path | None = None  # all of them; None: there is no such file, as in a replay
     label: str | None = None  # "REPLAY", "SIMULATED GPU"...: shown on every screen
     loading: float | None = None  # share of the history read so far, while it is being read
     console_times: tuple[float, ...] = ()  # when each line of `console` was first seen (monotonic); nan: before we came

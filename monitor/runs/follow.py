@@ -225,6 +225,7 @@ class Run:
             loading=loading,
             console=console,
             console_lines=seen,
+            console_file=self.path / rundir.CONSOLE,
             console_times=times,
             typical_startup=None if current.report.progress.steps_done else self._typical_startup(),
             finding_changes=self._finding_changes(current, loading is not None),

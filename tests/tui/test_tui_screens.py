@@ -316,6 +316,43 @@ async def test_the_console_is_searched_and_followed(app_on, screen_text) -> None
         assert "[step 214]" in screen_text(app)
 
 
+async def test_the_whole_console_is_scrolled_and_searched(app_on, screen_text, tmp_path) -> None:
+    lines = [f"line {n} {'needle' if n in (17, 2500) else 'of the output'}" for n in range(5000)]
+    file = tmp_path / "console.log"
+    file.write_text("\n".join(lines) + "\n")
+    view = replace(views.running(), console=tuple(lines[-400:]), console_lines=5000, console_file=file)
+
+    def shown() -> list[int]:
+        return [int(row.split()[1]) for row in screen_text(app).split("\n") if row.lstrip().startswith("line ")]
+
+    app = app_on(view)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await press(pilot, "l")
+        assert shown()[-1] == 4999
+        seen = shown()
+        for _ in range(40):  # over the edge of what is kept, without a gap
+            before = shown()
+            await press(pilot, "pageup")
+            assert shown()[0] < before[0] <= shown()[-1] + 1 and shown() == list(range(shown()[0], shown()[-1] + 1))
+            seen = [*range(shown()[0], seen[0]), *seen]
+        assert seen[0] < 4999 - 800 and "of the output" in screen_text(app)
+        for _ in range(60):
+            await press(pilot, "pagedown")
+        assert shown()[-1] == 4999 and "following" in screen_text(app)
+        await press(pilot, "home")
+        assert shown()[0] == 0
+        await press(pilot, "pagedown", "end")
+        assert shown()[-1] == 4999
+        await press(pilot, "slash", *"NEEDLE", "enter", "n")
+        assert shown()[-1] == 2500
+        await press(pilot, "n")
+        assert shown()[-1] == 17
+        await press(pilot, "n")
+        assert shown()[-1] == 17 and "no match above" in screen_text(app)
+        await press(pilot, "N")
+        assert shown()[-1] == 2500
+
+
 async def test_the_setup_has_every_fact_and_finds_by_value(app_on, screen_text) -> None:
     view = views.running()
     facts = {"versions": {"torch": "2.13"}, "training_arguments": {"fp16": False, "optim": "adamw_torch"}, "cpus": 12}

@@ -3,6 +3,6 @@
 A file a family. Each fault is a function in the catalogue that strikes a real training and says what it found.
 """
 
-from tests.faults import crowd, disk, processes, sockets, speed, terminal
+from tests.faults import crowd, disk, processes, questions, sockets, speed, terminal
 
-FAMILIES = (terminal, processes, sockets, disk, crowd, speed)
+FAMILIES = (terminal, processes, sockets, questions, disk, crowd, speed)

@@ -1,4 +1,4 @@
-"""Each fault on terminals, processes and sockets, in its short form: no harm, nothing lost."""
+"""Each fault on terminals, processes, sockets and requests, in its short form: no harm, nothing lost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import processes, sockets, terminal
+from tests.faults import processes, questions, sockets, terminal
 from tests.faults.catalogue import FAULTS, Fault, NotHere
 
-FAMILIES = [module.__name__.rpartition(".")[2] for module in (terminal, processes, sockets)]
+FAMILIES = [module.__name__.rpartition(".")[2] for module in (terminal, processes, sockets, questions)]
 
 
 def holds(fault: Fault, path: Path) -> None:

@@ -45,6 +45,17 @@ async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_te
         assert lines[lines.index("─ Alerts, newest first") - 1] == ""
 
 
+@pytest.mark.parametrize("size", [BIG, (80, 24)])
+async def test_a_verdict_that_is_no_finding_says_what_to_try_first(app_on, screen_text, size) -> None:
+    view = views.running()
+    idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9%")
+    none = Finding(code="none", severity="info", title="62% of step time is generation")
+    app = app_on(replace(view, verdict=none, report=replace(view.report, to_try=[idea], findings=[])))
+    async with app.run_test(size=size):
+        shown = screen_text(app)
+        assert "62% of step time is generation" in shown and "→ Try a fused optimizer" in shown
+
+
 @pytest.mark.parametrize(("size", "gain"), [(BIG, "about 1.92x faster"), ((60, 40), "~1.92x ·")])
 async def test_gain_and_severity_stand_below_each_other(app_on, screen_text, size, gain: str) -> None:
     view = views.running()

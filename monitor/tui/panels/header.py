@@ -385,9 +385,15 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
     left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
     room = width - row_width(left) - row_width(right) - 5
-    if whole and room >= MIN_ADVICE_WIDTH and (advice := shorten_advice(printable(finding.advice), room, text_width)):
+    if whole and room >= MIN_ADVICE_WIDTH and (advice := shorten_advice(to_do(view), room, text_width)):
         left += [("  → ", "accent"), (advice, "text")]
     return spread(left, right, width)
+
+
+def to_do(view: View) -> str:
+    """Return what to do first: the finding's advice, else the first thing to try; empty where nothing is known."""
+    tries = (each.text for each in view.report.to_try)
+    return printable(view.verdict.advice or next(tries, ""))
 
 
 def in_two(view: View, width: int) -> list[Row]:
@@ -409,7 +415,7 @@ def reason(view: View, width: int) -> Row:
     finding = view.verdict
     edge: Row = [("▌", SEVERITY.get(finding.severity, "accent"))]
     evidence = fit("; ".join(finding.evidence[:2]), width)
-    advice = shorten_advice(printable(finding.advice), width - 3, text_width) or fit(finding.advice, width)
+    advice = shorten_advice(to_do(view), width - 3, text_width) or fit(to_do(view), width)
     if not advice:
         return [*edge, (evidence, "muted")] if evidence else []
     advised: Row = [("→ ", "accent"), (advice, "text")]

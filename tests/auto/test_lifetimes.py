@@ -33,3 +33,41 @@ def test_at_the_last_step_the_same_tensors_live_as_without(tmp_path: Path, scrip
         [line for line in watched(tmp_path / name, *command).out.splitlines() if line.startswith("alive:")]
         for name in ("first", "second", "third")
     )
+
+
+SWAPPED = """
+import weakref
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model, copied, plain = (nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)) for _ in range(3))
+copied.load_state_dict(model.state_dict())
+optimizers = torch.optim.Adam(model.parameters(), 1e-2), torch.optim.SGD(plain.parameters(), 1e-2)
+x = torch.randn(16, 4)
+plain(x).sum().backward()  # a pass before any update
+for step in range(40):
+    for each, optimizer in zip((model, plain), optimizers):
+        with torch.no_grad():
+            goal = copied(x + step)
+        optimizer.zero_grad()
+        (each(x) - goal).square().mean().backward()
+        optimizer.step()
+held = [one for each in (model, copied, plain) for one in each.parameters()]
+print("weak references:", sum(len(weakref.getweakrefs(one)) for one in held))
+torch.__future__.set_swap_module_params_on_conversion(True)
+for optimizer in optimizers:
+    optimizer.zero_grad()
+for each in (model, copied, plain):
+    each.double()
+now = [one for each in (model, copied, plain) for one in each.parameters()]
+print("the same:", all(one is other for one, other in zip(held, now)))
+"""
+
+
+def test_no_parameter_is_referred_to_weakly_so_that_torch_can_swap_it(tmp_path: Path) -> None:
+    (tmp_path / "swapped.py").write_text(SWAPPED)
+    seen = watched(tmp_path, str(tmp_path / "swapped.py"))
+    assert (seen.code, seen.err) == (0, "")
+    assert "weak references: 0\n" in seen.out and "the same: True\n" in seen.out
+    assert len(seen.events("facts")) > 0

@@ -17,7 +17,13 @@ from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
 from trainhooks.auto.models.model_copies import ModelCopies
-from trainhooks.auto.models.module_parts import modules_in, parameters_in
+from trainhooks.auto.models.module_parts import (
+    ParameterPlace,
+    modules_in,
+    optimized_parameters,
+    parameters_in,
+    place_in_module,
+)
 from trainhooks.auto.models.module_registry import MadeModules
 from trainhooks.auto.models.own_writing import OwnWriting
 from trainhooks.auto.operations.op_inspection import inspection
@@ -248,6 +254,16 @@ class TrainedModels:
                     reached += around
         own = [module for module in outermost.values() if not _is_graph(module)]
         return own or list(outermost.values())
+
+    def places(self, optimizer: Any) -> Dict[int, ParameterPlace]:
+        """Return where each parameter of an optimizer is kept, by its id: in a module, else in the optimizer."""
+        keeper = weakref.ref(optimizer)
+        found = {id(one): ParameterPlace(one, keeper, *keys) for one, keys in optimized_parameters(optimizer)}
+        for module in self._modules():
+            for name, one in (vars(module).get("_parameters") or {}).items():
+                if id(one) in found:
+                    found[id(one)] = place_in_module(one, module, name)
+        return found
 
     def _modules(self) -> List[Any]:
         """Return all modules of the process: those that are followed, those in them, and those made since."""

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from trainhooks.auto import unseen
 from trainhooks.auto.instrumentation import call_safely, framework, put_facts
 from trainhooks.auto.models import generator_weights
-from trainhooks.auto.models.module_parts import parameters_in
+from trainhooks.auto.models.module_parts import parameters_in, place_in_module, stored_parameters
 from trainhooks.auto.models.target_networks import TargetNetworks
 from trainhooks.auto.rl.own_decoding import OwnDecoding
 from trainhooks.auto.steps.step_tracker import StepTracker
@@ -239,14 +239,14 @@ class _Same:
 
 
 def _some_parameters(module: Any) -> Values:
-    """Return weak references to the first, the middle and the last parameter: all of them are many to look at."""
-    held = list(parameters_in(module))
-    return tuple(map(weakref.ref, (held[0], held[len(held) // 2], held[-1])))
+    """Return the places of the first, the middle and the last parameter: all of them are many to look at."""
+    held = list(stored_parameters(module))
+    return tuple(place_in_module(*one) for one in (held[0], held[len(held) // 2], held[-1]))
 
 
-def _marks(references: Values) -> Values:
+def _marks(places: Values) -> Values:
     """Return what changes with these parameters: a number of each, or how often it was written."""
-    return tuple([_mark(reference()) for reference in references])
+    return tuple([_mark(place()) for place in places])
 
 
 def _mark(parameter: Any) -> Any:

@@ -13,7 +13,15 @@ import weakref
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from trainhooks.auto.instrumentation import put_facts
-from trainhooks.auto.models.module_parts import is_readable, parameters_in, some_numbers
+from trainhooks.auto.models.module_parts import (
+    ParameterPlace,
+    is_readable,
+    optimized_parameters,
+    parameters_in,
+    place_in_module,
+    some_numbers,
+    stored_parameters,
+)
 from trainhooks.program_errors import until_gone
 
 MAX_KEPT = 16  # parameters of an optimizer whose numbers are kept
@@ -49,25 +57,26 @@ class TargetNetworks:
     """Count the updates before which a copy was given inputs of its own, and had the weights of the beginning."""
 
     def __init__(self) -> None:
-        self._kept: Dict[int, Tuple[Any, Numbers]] = {}  # by id of the parameter, with a weak reference
+        self._kept: Dict[int, Tuple[ParameterPlace, Numbers]] = {}  # by id of the parameter
         self.followed: Dict[int, _Target] = {}  # by id of the copy
         self._learned: Optional[Set[Any]] = set()  # rows of the trained models' inputs since the last update
 
     def first_step(self, optimizer: Any) -> None:
         """Keep numbers of an optimizer's parameters before its first step."""
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        for parameter in held[:: max(1, -(-len(held) // MAX_KEPT))]:
+        held = list(optimized_parameters(optimizer))
+        for parameter, keys in held[:: max(1, -(-len(held) // MAX_KEPT))]:
             key = id(parameter)
             if is_readable(parameter):
-                self._kept[key] = until_gone(parameter, self._kept, key), some_numbers(parameter)
+                place = ParameterPlace(parameter, until_gone(optimizer, self._kept, key), *keys)
+                self._kept[key] = place, some_numbers(parameter)
 
     def follow(self, copy: Any, trained: Any) -> bool:
         """Follow a copy if it has the weights with which this trained model began. Return whether it is followed."""
         pairs = []
-        for own, theirs in zip(parameters_in(copy), parameters_in(trained)):
+        for (own, part, name), theirs in zip(stored_parameters(copy), parameters_in(trained)):
             kept = self._kept.get(id(theirs))
-            if kept is not None and is_readable(own) and own is not theirs:
-                pairs.append((kept[0], weakref.ref(own), kept[1]))
+            if kept is not None and kept[0]() is theirs and is_readable(own) and own is not theirs:
+                pairs.append((kept[0], place_in_module(own, part, name), kept[1]))
         start = [number for *_, numbers in pairs for number in numbers]
         is_telling = sum(number not in USUAL for number in start) >= MIN_TELLING
         if is_telling and id(copy) not in self.followed and _are_as_at_start(pairs):

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from trainhooks import session
 from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models import program_facts
-from trainhooks.auto.models.module_parts import is_readable, some_numbers
+from trainhooks.auto.models.module_parts import ParameterPlace, is_readable, optimized_parameters, some_numbers
 from trainhooks.device import cuda
 from trainhooks.program_errors import until_gone
 
@@ -166,7 +166,7 @@ class WithoutUpdate:
     def __init__(self) -> None:
         self.passes = 0
         self._next_report = FIRST_WITHOUT_UPDATE
-        self._start: List[Tuple[Any, Tuple[float, ...]]] = []  # parameters, held weakly, and their first numbers
+        self._start: List[Tuple[ParameterPlace, Tuple[float, ...]]] = []  # some parameters' first numbers
 
     def add(self, optimizers: List[Any]) -> None:
         """Count a backward pass. `optimizers` are those alive; none has stepped. Without one nothing trains."""
@@ -174,9 +174,10 @@ class WithoutUpdate:
             return
         self.passes += 1
         if self.passes == 1:
-            held = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
-            some = held[:: max(1, len(held) // MAX_COMPARED)][:MAX_COMPARED]
-            self._start = [(weakref.ref(one), some_numbers(one)) for one in some if is_readable(one)]
+            held = [(one, optimizer, keys) for optimizer in optimizers for one, keys in optimized_parameters(optimizer)]
+            for one, optimizer, keys in held[:: max(1, len(held) // MAX_COMPARED)][:MAX_COMPARED]:
+                if is_readable(one):
+                    self._start.append((ParameterPlace(one, weakref.ref(optimizer), *keys), some_numbers(one)))
         if self.passes >= self._next_report:
             self._next_report *= 2
             session.announce()

@@ -18,7 +18,8 @@ MIN_STEPS = 10  # of a training; optimizers that step less often are rounds of o
 MAX_TRAININGS = 64  # told apart; more are taken for rounds of one
 MAX_SETTINGS = 32
 
-References = Dict[int, Any]  # by id: weak references, as the id of one that is gone is given to another
+# By id: weak references, or places of parameters, as the id of one that is gone is given to another.
+References = Dict[int, Any]
 
 
 class Trainings:
@@ -69,8 +70,7 @@ class Trainings:
             self._number = 1
             put_facts(training=self._facts(optimizer))
         _add(self._optimizers, optimizer)
-        for parameter in _parameters(optimizer):
-            _add(self._parameters, parameter)
+        self._parameters.update(self._models.places(optimizer))
 
     def _begin(self, optimizer: Any) -> None:
         self._earlier.update(self._optimizers)

@@ -10,6 +10,9 @@ import contextlib
 import os
 import socket
 from _socket import socket as Socket
+
+# A test of the program may put others in their place there, and count their calls.
+from os import fchmod, replace, unlink
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
@@ -149,14 +152,14 @@ class ControlSocket:
         """
         unheard = self._path.with_suffix(".new")
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(unheard)
+            unlink(unheard)
         opened = Socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.fchmod(opened.fileno(), 0o600)  # of what is made by `bind`, whatever the umask
+            fchmod(opened.fileno(), 0o600)  # of what is made by `bind`, whatever the umask
             with control.address(unheard) as address:
                 opened.bind(str(address))
             opened.listen(MAX_WAITING)
-            os.replace(unheard, self._path)
+            replace(unheard, self._path)
             return kept_with_room(opened.detach())
         finally:
             opened.close()
@@ -188,7 +191,7 @@ class ControlSocket:
             self._listening.close()
             self._listening = None
             with contextlib.suppress(OSError):  # with the run's directory
-                os.unlink(self._path)
+                unlink(self._path)
 
     def forget(self) -> None:
         """In a forked child: leave the socket, which is its parent's."""

@@ -439,6 +439,7 @@ class Set(torch.utils.data.Dataset):
     def __getitem__(self, n):
         if n == 4: os._exit(3)
         return torch.ones(4), torch.ones(1)
+sys.unraisablehook = lambda raised: None  # whether its end is heard once more is a race
 try:
     for x, y in torch.utils.data.DataLoader(Set(), batch_size=2, num_workers=1):
         model(x).sum().backward(); optimizer.step()

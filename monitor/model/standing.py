@@ -19,6 +19,7 @@ IDLE_PERCENT = 2.0  # of a core, for each process: its hooks look twenty times a
 MAX_WAITING = 0.95  # of the time: on a crowded machine who computes waits for a core
 MIN_DOUBTFUL_SECONDS, DOUBTFUL_RATIO = 10.0, 10.0  # at a line, and times the median step: no time left is told
 MIN_MOVED_BYTES = 1e6  # a second, of disks or network: a checkpoint, a download or a first read of data goes on
+MAX_ENDED_BEFORE = 5.0  # seconds before a wait for its message: pulses tell of a line this late
 MIN_PRINTS = 3  # readings in which something was printed: a library's timeout may print a warning or two
 INTERRUPTED = "KeyboardInterrupt"  # the type of exception by which a person stops a run
 STALLED = "stalled"  # the name of such time in the account
@@ -69,9 +70,17 @@ def works(state: RunState, held: Held) -> str | None:
     if moved >= MIN_MOVED_BYTES:
         return f"its processes read and write {size(moved)} a second"
     came = _mean(row.net_in for row in rows) + _mean(row.net_out for row in rows)
-    if came >= MIN_MOVED_BYTES and held.activity not in ENDLESS:
+    if came >= MIN_MOVED_BYTES and held.activity not in ENDLESS and not _lost_sender(state, held, rows):
         return f"{size(came)} a second come and go over the network"
     return "it goes on printing" if sum(bool(row.output) for row in rows) >= MIN_PRINTS else None
+
+
+def _lost_sender(state: RunState, held: Held, rows: Sequence[Host]) -> bool:
+    """Return whether a message is waited for since a process of the training ended: the network is the machine's."""
+    if held.activity != calls.MESSAGE or not rows or not rows[-1].tree_ended:
+        return False
+    before = [row for row in state.host if row.t < held.since - MAX_ENDED_BEFORE]
+    return rows[-1].tree_ended > ((before[-1].tree_ended or 0) if before else 0)
 
 
 def _wanted_percent(state: RunState, rows: Sequence[Host], used: float, since: float) -> float:

@@ -177,6 +177,16 @@ def test_a_process_that_ended_meanwhile_is_evidence_and_one_of_long_before_is_no
     assert finding is not None and not any("ended" in line for line in finding.evidence)
 
 
+@pytest.mark.parametrize(("ended", "severity"), [(None, "info"), (1, "critical")])
+def test_what_the_machine_receives_is_no_message_of_a_process_that_ended(ended: int | None, severity: str) -> None:
+    told = steps(50)
+    for second in range(90):
+        told.wait(1.0).pulse(frame=LINE, activity=calls.MESSAGE)
+        told.tell(Host, tree_cpu=1.0, cores=4, net_in=3e6, tree_ended=ended if second else None)
+    finding = found(told)
+    assert finding is not None and finding.severity == severity
+
+
 @pytest.mark.parametrize(("activity", "is_told"), [(calls.INPUT, True), (calls.HTTP, True), (calls.SLEEP, False)])
 def test_what_waits_after_the_last_step_is_told(activity: str, is_told: bool) -> None:
     done = steps(50).tell(Facts, total_steps=50)

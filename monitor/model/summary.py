@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import fields, replace
 
 from monitor import run_facts
-from monitor.console.printed_error import RANK_ENDED
+from monitor.console.printed_error import RANK_ENDED, printed_error
 from monitor.gpu_lines import reasons_in_words
 from monitor.model import wall_time
 from monitor.model.collected import collected_rates
@@ -40,6 +40,7 @@ from monitor.model.report import (
     SlowStep,
     Throughput,
 )
+from monitor.model.standing import MIN_STALL_SECONDS
 from monitor.model.starting import start_wait
 from monitor.model.state import AlertRow, RankState, RunState, used_gpus
 from monitor.model.steps import time_split
@@ -416,13 +417,21 @@ def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
 
 def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWork:
     """Return the open step or span by the last pulse, aged to now; before the first step what the run waits for."""
-    work = _by_pulse(state, context, outcome)
+    work = replace(_by_pulse(state, context, outcome), error=_error_before(state, context, outcome))
     if state.main.stepped or outcome.state == "finished":
         return work
     running, is_silent = outcome.state == "running", not (state.hooked or work.spans)
     ended = state.ending.t if state.ending is not None and state.ending.t is not None else context.now
     host = state.host[-1] if state.host and (context.looks or (running and is_silent)) else None
     return replace(work, start=start_wait(context.looks, list(state.hooked), host, context.now if running else ended))
+
+
+def _error_before(state: RunState, context: RunContext, outcome: Outcome) -> str | None:
+    """Return the error at the end of the output of a run that stands still: it may have ended what is waited for."""
+    if outcome.state != "running" or not any(held.seconds >= MIN_STALL_SECONDS for held in state.held.values()):
+        return None
+    printed = printed_error("\n".join(context.console), str(context.identity.get("cwd") or "/"))
+    return None if printed is None else f"{printed.error}, at {printed.place}" if printed.place else printed.error
 
 
 def _by_pulse(state: RunState, context: RunContext, outcome: Outcome) -> OpenWork:

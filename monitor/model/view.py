@@ -105,6 +105,7 @@ class OpenWork:
     typical: float | None = None  # seconds, the median of such steps
     limit: float | None = None  # seconds beyond which it will be a slow one
     start: StartWait | None = None  # what a run without a step waits for, or waited for at its end
+    error: str | None = None  # where nothing moves: the error that was printed last, and its place
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class RunContext:
     looks: tuple[StartLook, ...] = ()  # what its processes do before the first step
     several: bool = False  # whether it is one of several trainings of the command, each of processes of its own
     left: tuple[int, ...] = ()  # processes that live on after the command's end
+    console: tuple[str, ...] = ()  # the newest lines of its output
 
     def begun(self) -> list[tuple[str, float]]:
         """Return the same with its seconds so far, as a pulse would have it."""

@@ -198,6 +198,7 @@ class Run:
         self.has_news = False
         self.check()
         self._read_to_end()
+        console, seen = self._console.poll()
         context = RunContext(
             self._identity,
             self._now(),
@@ -208,8 +209,8 @@ class Run:
             self._looks,
             left=self._left,
             several=len(self.source.streams) > 1,
+            console=console,
         )
-        console, seen = self._console.poll()
         times = self._arrivals.times_of(len(console), seen, time.monotonic())
         current = build_view(self.state, context, self.before, None if whole else self._whole)
         if whole or self._whole is None:

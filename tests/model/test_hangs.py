@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from monitor.diagnosis.diagnose import diagnose
@@ -175,6 +177,25 @@ def test_a_process_that_ended_meanwhile_is_evidence_and_one_of_long_before_is_no
         told.tell(Host, tree_cpu=1.0, cores=4, tree_ended=1)
     finding = found(told)
     assert finding is not None and not any("ended" in line for line in finding.evidence)
+
+
+PRINTED = """step 49
+Exception in thread actor:
+Traceback (most recent call last):
+  File "train.py", line 8, in actor
+    raise RuntimeError("environment reset failed")
+RuntimeError: environment reset failed"""
+
+
+@pytest.mark.parametrize(("after", "is_told"), [(0, True), (40, False)])
+def test_an_error_that_was_printed_just_before_is_evidence(after: int, is_told: bool) -> None:
+    state = folded(waiting(steps(50), 90, activity=calls.LOCK))
+    console = (*PRINTED.split("\n"), *[f"step {n}" for n in range(after)])
+    about = replace(around(state, alive=True), console=console)
+    report = make_report(state, about)
+    rows = diagnose(Evidence(state, report, open_work(state, about, report.outcome)))
+    line = "before that it printed RuntimeError: environment reset failed, at train.py:8 in actor"
+    assert rows[0].code == "stalled" and (line in rows[0].evidence) is is_told
 
 
 @pytest.mark.parametrize(("ended", "severity"), [(None, "info"), (1, "critical")])

@@ -114,6 +114,8 @@ _ROWS: Tuple[Tuple[str, int, str], ...] = (
     ("", WAITS, "wait join result select poll barrier"),
     (SUBPROCESS, RUNS_PROCESS, "os.system subprocess.run subprocess.call subprocess.check_call"),
     (SUBPROCESS, RUNS_PROCESS, "subprocess.check_output subprocess.getoutput subprocess.getstatusoutput"),
+    (SUBPROCESS, 0, "stdout.read stdout.readline stdout.readlines stderr.read stderr.readline stderr.readlines"),
+    (INPUT, 0, "stdin.read stdin.readline stdin.readlines"),
     (HTTP, 0, "urlopen"),
     (COLLECTION, 0, "gc.collect"),
     (DEEPCOPY, 0, "deepcopy"),

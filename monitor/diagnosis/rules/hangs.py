@@ -61,6 +61,8 @@ def stalled(evidence: Evidence) -> Finding | None:
     )
     if finding is not None and evidence.is_running and evidence.state.host:
         _add_processes(finding, evidence.state.host)
+    if finding is not None and evidence.open.error is not None:
+        finding.evidence.append(f"before that it printed {evidence.open.error}")
     return finding
 
 

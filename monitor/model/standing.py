@@ -28,6 +28,7 @@ STALLED = "stalled"  # the name of such time in the account
 WAITS = {
     calls.COLLECTIVE: "for other ranks",
     calls.LOCK: "for a lock",
+    calls.THREAD: "for another thread",
     calls.QUEUE: "at a queue that nobody fills",
     calls.POOL: "for a worker pool",
     calls.PROCESS: "for another process",
@@ -44,7 +45,17 @@ WAITS = {
 # They do not end by themselves, and no bytes of others say that they go on.
 AT_EXIT = (calls.EXIT, calls.RAISED)
 ENDLESS = frozenset(
-    (calls.COLLECTIVE, calls.LOCK, calls.QUEUE, calls.POOL, calls.PROCESS, calls.LOADING, calls.LOCK_FILE, *AT_EXIT)
+    (
+        calls.COLLECTIVE,
+        calls.LOCK,
+        calls.THREAD,
+        calls.QUEUE,
+        calls.POOL,
+        calls.PROCESS,
+        calls.LOADING,
+        calls.LOCK_FILE,
+        *AT_EXIT,
+    )
 )
 # A CPU that is busy there waits for other ranks, or for the GPU.
 _SPINS = (calls.COLLECTIVE, calls.TENSOR_READ)

@@ -404,6 +404,7 @@ def _tidy_host(host: events.Host) -> bool:
     host.note = None if host.note is None else clean(host.note)
     host.tree_busiest_name = _clean_optional(host.tree_busiest_name)
     host.others_busiest_name = _clean_optional(host.others_busiest_name)
+    host.tree_ended_by = _clean_optional(host.tree_ended_by)
     return True
 
 

@@ -67,7 +67,7 @@ WAYS: list[tuple[Callable[[Gate], None], str]] = [
     (enters, "lock"),
     (acquires, "lock"),
     (lambda gate: gate.items.get(), "queue"),  # type: ignore[misc, list-item]
-    (lambda gate: gate.opened.wait(), "lock"),  # type: ignore[misc, list-item]
+    (lambda gate: gate.opened.wait(), "thread"),  # type: ignore[misc, list-item]
     (sleeps, "sleep"),
     (runs, "subprocess"),
     (computes, ""),

@@ -304,7 +304,7 @@ def test_the_other_threads_that_run_the_program_or_keep_it_alive_are_told() -> N
         pool.submit(int).result()  # a worker that has nothing to do
         threading.Thread(target=flush, name="flush").start()
         kept.start()
-        wait_for(lambda: {does for _, _, does in other_threads(Sampler(), threading.get_ident())} == {"lock"})
+        wait_for(lambda: {does for _, _, does in other_threads(Sampler(), threading.get_ident())} == {"lock", "thread"})
         found = {name: place for name, place, _ in other_threads(Sampler(), threading.get_ident())}
         ends.set()
     assert set(found) == {"flush", "uploader"}
@@ -324,7 +324,7 @@ time.sleep(18)
 def test_a_pulse_tells_of_the_other_threads_once_where_nothing_goes_on(train: Trainings) -> None:
     pulses = train(STANDS).kind("pulse")
     told = [pulse["threads"] for pulse in pulses if pulse.get("threads")]
-    assert len(told) == 1 and told[0][0][0] == "judge" and told[0][0][2] == "lock"
+    assert len(told) == 1 and told[0][0][0] == "judge" and told[0][0][2] == "thread"
     standing = [pulse for pulse in pulses if pulse.get("frame")]
     assert len(standing) > 5 and all(pulse["busy"] < 0.5 for pulse in standing)
 

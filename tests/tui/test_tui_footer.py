@@ -66,7 +66,7 @@ def test_the_foot_names_the_panels_that_there_are(monkeypatch) -> None:
 
 
 def test_the_keys_that_scroll_and_those_of_the_panels_are_told_in_the_foot(options: ViewOptions) -> None:
-    own = footer.footer_actions(PageFooter(screen_classes()["ranks"]().body).actions)
+    own = footer.footer_actions(PageFooter(screen_classes()["breakdown"]().body).actions)
     assert (own[1].shown_in_footer, own[1].footer) == ("↑↓", "scroll")
     last = footer.footer_actions(ACTIONS)[-1]
     assert (last.shown_in_footer, last.footer) == (footer.panel_keys(()), "panels")

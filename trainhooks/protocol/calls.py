@@ -17,6 +17,7 @@ PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
 POOL, INPUT, EVENT_LOOP, LOCK_FILE, EXIT = "worker pool", "input", "event loop", "lock file", "exit"
 MESSAGE = "message"  # over a socket
+THREAD = "thread"  # another one is to end, or to set an event
 RAISED = "raised"  # an exception has ended the main thread, and others keep the process alive
 # The training waits there for other threads or processes of the program.
 FOR_WORKERS = frozenset((QUEUE, PROCESS, POOL))
@@ -68,7 +69,8 @@ _FILES: Dict[str, str] = {path: activity for activity, paths in _FILE_ROWS for p
 
 # In files that do several things, by function.
 _FUNCTION_ROWS = (
-    ("threading.py", LOCK, "wait wait_for acquire join _wait_for_tstate_lock"),
+    ("threading.py", LOCK, "acquire"),
+    ("threading.py", THREAD, "wait wait_for join _wait_for_tstate_lock"),
     ("threading.py", EXIT, "_shutdown"),  # the main thread is done, and waits for others
     ("queue.py", QUEUE, "get put join"),
     ("copy.py", DEEPCOPY, "deepcopy"),

@@ -87,6 +87,7 @@ ADVICE = {
     " where each is.",
     calls.LOCK: "Who holds it? A lock that was held over a fork is never released, and two threads may wait for each"
     " other: trainmon stack shows every thread. Start processes with spawn, or before the threads.",
+    calls.THREAD: "See whether that thread lives and where it is: trainmon stack shows every thread.",
     calls.QUEUE: "See whether the worker that fills it lives: trainmon stack.",
     calls.POOL: "One call does not return, or a worker was killed: give each call a time limit; trainmon stack.",
     calls.PROCESS: "See what that process does: trainmon stack. Give it a time limit.",

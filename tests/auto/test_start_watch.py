@@ -155,7 +155,7 @@ def test_a_rank_that_does_not_come_is_named(start: Callable[[str], Started]) -> 
 def test_a_lock_that_is_held_is_told(start: Callable[[str], Started], text: str) -> None:
     if text is FILE_LOCK:
         pytest.importorskip("filelock")
-    wait = start(text).seen(lambda wait: "lock" in wait.text)
+    wait = start(text).seen(lambda wait: "a lock" in wait.text)
     assert wait.text == "waiting for a lock file" and wait.place.startswith("train.py:5")
 
 

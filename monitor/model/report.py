@@ -16,8 +16,10 @@ from monitor.model.device.gpu_activity import Range
 from monitor.model.device.trace_report import TraceReport
 from monitor.model.steps.speed_classes import SpeedClasses
 from monitor.model.steps.stack_samples import UnnamedTime
+from monitor.step_blocks import OTHER
 from monitor.units import brief
 from trainhooks.protocol.facts import RunFacts
+from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 
 
 @dataclass(slots=True)
@@ -296,6 +298,13 @@ class Straggler:
     culprit: str | None = None  # the phase in which it takes longer; also what lies between steps
     own_seconds: float | None = None  # of a typical step in that phase
     others_seconds: float | None = None  # the same of the other ranks, mean
+
+    @property
+    def where(self) -> str:
+        """Return `in data`, `in no phase`, `between steps`; empty where it is unknown."""
+        if self.culprit is None or self.culprit == BETWEEN_STEPS:
+            return self.culprit or ""
+        return "in no phase" if self.culprit == OTHER else f"in {self.culprit}"
 
 
 @dataclass(frozen=True, slots=True)

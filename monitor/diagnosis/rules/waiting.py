@@ -299,7 +299,7 @@ def straggler(evidence: Evidence) -> Finding | None:
     if late is None:
         return None
     wait = f"{duration(late.seconds)} per step in backward and other collectives"
-    where = f" {_where(late.culprit)}" if late.culprit is not None else ""
+    where = f" {late.where}" if late.where else ""
     return Finding(
         code="straggler",
         title=f"Straggler: rank {late.rank}{where}, others wait at least {share(late.share)} of step time",
@@ -315,7 +315,7 @@ def _straggler_advice(late: Straggler) -> str:
     if late.culprit == "data":
         return f"Rank {late.rank} waits for data: compare its workers, its storage and its host's other load. {work}"
     if late.culprit in (BETWEEN_STEPS, OTHER):
-        return f"Log, save and evaluate on no rank alone: see what rank {late.rank} does {_where(late.culprit)}."
+        return f"Log, save and evaluate on no rank alone: see what rank {late.rank} does {late.where}."
     if late.culprit is not None:
         return f"{work} If they have it, compare rank {late.rank}'s clocks and its host's other load."
     return (
@@ -324,16 +324,12 @@ def _straggler_advice(late: Straggler) -> str:
     )
 
 
-def _where(phase: str) -> str:
-    return {BETWEEN_STEPS: BETWEEN_STEPS, OTHER: "in no phase"}.get(phase, f"in {phase}")
-
-
 def _straggler_lines(evidence: Evidence, late: Straggler) -> list[str]:
     """Return where the rank takes longer, by phases, and who waits longest."""
     lines = []
     if late.culprit is not None:
         clock = "by the GPUs' clocks" if evidence.report.device is not None else "by the hosts' clocks"
-        took = f"{duration(late.own_seconds)} {_where(late.culprit)}, the others {duration(late.others_seconds)}"
+        took = f"{duration(late.own_seconds)} {late.where}, the others {duration(late.others_seconds)}"
         lines = [f"rank {late.rank} takes {took}, {clock}"]
     waits = [row for row in evidence.report.ranks if row.usual_wait is not None]
     longest = max(waits, key=lambda row: row.usual_wait or 0.0, default=None)

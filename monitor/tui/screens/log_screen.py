@@ -162,7 +162,7 @@ class Log(Finder, Body):
         drawn, wanted = sum(self._heights), self._away - rows
         history = self._history()
         if rows > drawn or history is None:  # to the end
-            self._show_window(None if history is not None else self._window, wanted)
+            self._show_window(None, wanted)
             return
         if -rows > drawn:
             self._show_window(history.after(0), drawn)

@@ -237,8 +237,7 @@ def _head(report: Report) -> Row:
     head: Row = [(f" rank {slow.rank} slowest", "warning bold")]
     if slow.culprit is not None:
         took = f" ({units.duration(slow.own_seconds)}, the others {units.duration(slow.others_seconds)})"
-        place = slow.culprit if slow.culprit == BETWEEN_STEPS else f"in {slow.culprit}"
-        head.append((f" {place}{took if slow.own_seconds is not None else ''}", "text"))
+        head.append((f" {slow.where}{took if slow.own_seconds is not None else ''}", "text"))
     head.append((f": others wait {units.duration(slow.seconds)} per step, ", "text"))
     head.append((f"{units.share(slow.share)} of the step-to-step time, ", "text"))
     head.append((f"over the last {slow.steps:,} steps", "text"))

@@ -13,6 +13,7 @@ from monitor.model.device.device_steps import HostContext
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import MAX_WATCHED_GPUS, QUIET, throttle_event
 from monitor.model.member_states import begin_training, keep_setup, merge_trainings, of_training, setup_of, training_of
+from monitor.model.ranks.arrivals import MANY_RANKS, MAX_WINDOWS
 from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.state import (
     MACHINE,
@@ -36,6 +37,7 @@ from trainhooks.protocol.events import (
     ASKED,
     PROTOCOL,
     Bye,
+    Collectives,
     Event,
     Exit,
     Facts,
@@ -357,6 +359,14 @@ def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
         rank_state.samples.take(frames)
+    if producer.rank in state.ranks and producer.source not in _NOT_RANKS:
+        state.ranks[producer.rank].sampled.take(frames)
+
+
+def _collectives(state: RunState, called: Collectives, producer: Producer) -> None:
+    rank = state.ranks.get(producer.rank)
+    if rank is not None and producer.source not in _NOT_RANKS:
+        rank.calls.add(called, producer.restart, MAX_WINDOWS if len(state.ranks) < MANY_RANKS else 2)
 
 
 def _note(state: RunState, note: Note, _: Producer) -> None:
@@ -429,6 +439,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {
     Metrics: _metrics,
     Pulse: _pulse,
     Frames: _frames,
+    Collectives: _collectives,
     Note: _note,
     Bye: _bye,
     Gpu: _gpu,

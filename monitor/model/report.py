@@ -287,6 +287,19 @@ class RankRow:
     phases: dict[str, float] = field(default_factory=dict)  # median seconds of a recent step, and of what precedes it
 
 
+@dataclass(frozen=True, slots=True)
+class CollectivesRow:
+    """What the collectives of a step take, by the times at which all ranks call them; seconds are means a step."""
+
+    steps: int  # that were compared
+    calls: float  # a step
+    bytes: float  # likewise, by the sizes of the inputs
+    transfer_seconds: float  # from the last rank's last call in backward to the end of backward
+    wait_seconds: float  # that a rank waits for the others, mean over ranks
+    wait_outside: float  # the same of the rank whose figures are the run's, in other phases than backward
+    period: float  # seconds from step to step
+
+
 @dataclass(slots=True)
 class Straggler:
     """The rank that the others clearly wait for."""
@@ -295,6 +308,9 @@ class Straggler:
     share: float  # typical wait as a share of the others' time from step to step; lower bound
     seconds: float  # the same a step
     steps: int  # that were compared
+    basis: str = "phases"  # how it is known: phases | calls (of collectives) | samples (of the stack, in send and recv)
+    late_steps: int | None = None  # by calls: in which the others waited for it
+    place: str | None = None  # where it mostly is in that phase, by stack samples
     culprit: str | None = None  # the phase in which it takes longer; also what lies between steps
     own_seconds: float | None = None  # of a typical step in that phase
     others_seconds: float | None = None  # the same of the other ranks, mean
@@ -474,6 +490,7 @@ class Report:
     dropped: Dropped
     verdict: str = ""  # the first finding of weight, else where the time goes and whether that could be judged
     straggler: Straggler | None = None
+    collectives: CollectivesRow | None = None  # None: unknown, as where they are put into a GPU's queue
     to_try: list[Suggestion] = field(default_factory=list)
     what_if: WhatIf | None = None  # where it was asked for
     speed_classes: SpeedClasses | None = None  # where the configuration has bounds

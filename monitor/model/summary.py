@@ -24,7 +24,7 @@ from monitor.model.device.traced_parts import newest_trace
 from monitor.model.iteration_report import mean_cycle
 from monitor.model.progress import progress_of
 from monitor.model.ranks.concurrent_roles import concurrent_roles, staleness
-from monitor.model.ranks.rank_rows import device_ranks, find_straggler, rank_rows
+from monitor.model.ranks.rank_rows import arrivals, collectives_row, device_ranks, find_straggler, rank_rows
 from monitor.model.ranks.rank_waits import compare_ranks, wait_by_rank
 from monitor.model.report import (
     Alert,
@@ -70,11 +70,11 @@ def make_report(state: RunState, context: RunContext) -> Report:
     """Return everything that is known of the run at `context.now`."""
     outcome = _outcome(state, context)
     wall = wall_time.wall_parts(state, context, outcome)
-    main, comparison = state.main, compare_ranks(state.ranks)
+    main, comparison, called = state.main, compare_ranks(state.ranks), arrivals(state)
     position = progress_of(state, context, outcome, wall)
     device, host_phases = device_use(state), _phases(state)
     typical = device_ranks(state)
-    throughput, straggler = _throughput(state, context, outcome), find_straggler(state, comparison, typical)
+    throughput, straggler = _throughput(state, context, outcome), find_straggler(state, comparison, called, typical)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
         device.outside_steps = outside_steps(state, wall)
@@ -94,11 +94,12 @@ def make_report(state: RunState, context: RunContext) -> Report:
         startup=wall_time.startup_parts(state, context, wall, outcome),
         gpus=_gpus(state, outcome),
         host=_host(state),
-        ranks=rank_rows(state, comparison, typical, wait_by_rank(typical) if straggler is not None else None),
+        ranks=rank_rows(state, comparison, called, typical, wait_by_rank(typical) if straggler is not None else None),
         findings=[],
         alerts=_alerts(state, context),
         dropped=_dropped(state, context, outcome),
         straggler=straggler,
+        collectives=collectives_row(state, called),
         gpu_clock=GpuClock(device.timed_steps, device.dropped) if device is not None and device.clock else None,
         device=device,
         host_phases=host_phases if device is not None else [],

@@ -330,6 +330,7 @@ def _tidy_metrics(metrics: events.Metrics) -> bool:
     return True
 
 
+MAX_CALL_PHASES = 200  # in a window of steps
 MAX_FRAMES_SECONDS = 86_400.0  # that stack samples of one line cover; writers report far more often
 
 
@@ -339,6 +340,20 @@ def _tidy_frames(frames: events.Frames) -> bool:
     if frames.begin is not None and not 0 <= frames.t - frames.begin <= MAX_FRAMES_SECONDS:
         frames.begin = None
     return True
+
+
+def _tidy_collectives(told: events.Collectives) -> bool:
+    told.kinds = [
+        (clean_name(group), clean_name(call), clean_name(phase), max(0, size))
+        for group, call, phase, size in told.kinds
+    ]
+    told.calls = [
+        row for row in told.calls[: limits.MAX_CALLS] if 0 <= row[0] < len(told.kinds) and 0 <= row[1] < MAX_INTEGER
+    ]
+    told.seconds = [
+        (clean_name(phase), seconds) for phase, seconds in told.seconds[:MAX_CALL_PHASES] if _age(seconds) is not None
+    ]
+    return told.begin is not None and 0 < told.steps < MAX_INTEGER
 
 
 def _tidy_pulse(pulse: events.Pulse) -> bool:
@@ -419,6 +434,7 @@ _TIDY: dict[type, Any] = {
     events.Metrics: _tidy_metrics,
     events.Pulse: _tidy_pulse,
     events.Frames: _tidy_frames,
+    events.Collectives: _tidy_collectives,
     events.Note: _tidy_note,
     events.Bye: _tidy_bye,
     events.Exit: _tidy_exit,

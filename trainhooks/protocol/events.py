@@ -252,6 +252,21 @@ class Frames(Event):
     begin: Optional[float] = None  # when the first of them was taken
 
 
+@dataclass
+class Collectives(Event):
+    """When a rank called its collectives in some steps, where torch's flight recorder knows them: on the CPU."""
+
+    kind: ClassVar[str] = "collectives"
+    first: int = 0  # the first of these steps
+    steps: int = 0
+    begin: Optional[float] = None  # of the first step; the event's time is the end of the last one
+    seconds: List[Tuple[str, float]] = field(default_factory=list)  # of these steps, and between them, by phase
+    kinds: List[Tuple[str, str, str, int]] = field(default_factory=list)  # process group, call, phase, bytes
+    # Row of `kinds`, count in the process group, step, and microseconds from `begin`: to the call, and to the next call
+    # or phase.
+    calls: List[Tuple[int, int, int, int, int]] = field(default_factory=list)
+
+
 ASKED = "asked"  # the code of the note that a journal has of each request at the process's socket
 
 
@@ -419,5 +434,22 @@ class Exit(Event):
 
 KINDS: Dict[str, type] = {
     cls.kind: cls
-    for cls in (Hello, Facts, Step, Steps, GpuTime, Trace, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
+    for cls in (
+        Hello,
+        Facts,
+        Step,
+        Steps,
+        GpuTime,
+        Trace,
+        Span,
+        Metrics,
+        Pulse,
+        Frames,
+        Collectives,
+        Note,
+        Bye,
+        Gpu,
+        Host,
+        Exit,
+    )
 }

@@ -14,6 +14,7 @@ MAX_INTEGER = 2**53  # beyond it JSON readers in other languages lose digits
 MAX_GPU_PROCESSES = 64  # on one GPU
 MAX_OTHER_THREADS = 8  # of a process that stands still, whose lines are told
 MAX_COLLECTIVES = 8  # likewise: the newest that it called
+MAX_CALLS = 1500  # collectives of a window of steps, by one rank
 OVERFLOW = "overflow"
 
 Number = Union[int, float, str]  # a non-finite number travels as "nan", "inf" or "-inf"

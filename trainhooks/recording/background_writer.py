@@ -34,6 +34,7 @@ from trainhooks.recording import facts, jobs, sources
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.busy_threads import BusyThreads
+from trainhooks.recording.collective_times import CollectiveTimes
 from trainhooks.recording.collectives import newest_collectives
 from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
@@ -113,6 +114,7 @@ class BackgroundWriter:
         self._ranks: Dict[str, int] = {}
         self._device_times = DeviceTimes(self._process, device)
         self._trace_events = TraceEvents(self._process, device)
+        self._collective_times = CollectiveTimes(self._process)
         self._control: Optional[ControlSocket] = None
         self._growth = GrowthWatch()
         self._room = CollectorRoom()
@@ -232,6 +234,7 @@ class BackgroundWriter:
         longest = self._guarded("steps", self._assemble_lanes, rested) or 0
         self._guarded("times of the device", self._take_device_times)
         self._guarded("traces", self._take_traces)
+        self._guarded("collectives", self._take_collectives)
         self._guarded("facts", self._take_pulse)
         return longest
 
@@ -280,9 +283,15 @@ class BackgroundWriter:
     def _take_traces(self) -> None:
         self._stamp(self._trace_events.take(self.producer))
         self._take_request()
+        self._trace_events.consider(self._stepping())
+
+    def _take_collectives(self) -> None:
+        self._stamp(self._collective_times.take(self._stepping()))
+
+    def _stepping(self) -> Optional[BatchAssembler]:
+        """Return what assembles the lane that steps; None where none does."""
         primary = self._process.primary
-        stepping = primary is not None and primary.lane is not None
-        self._trace_events.consider(self._assembler_of(primary.lane) if stepping else None)  # type: ignore[union-attr]
+        return self._assembler_of(primary.lane) if primary is not None and primary.lane is not None else None
 
     def _take_pulse(self) -> None:
         now = monotonic_seconds()
@@ -480,6 +489,7 @@ class BackgroundWriter:
         if not events:
             return
         self._trace_events.mark(events)
+        self._collective_times.mark(events)
         self._growth.mark(events)
         self._device_times.add_steps(events)
         others: List[Mapping] = []

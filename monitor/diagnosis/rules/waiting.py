@@ -298,12 +298,19 @@ def straggler(evidence: Evidence) -> Finding | None:
     late, wall = evidence.report.straggler, evidence.report.wall
     if late is None:
         return None
-    wait = f"{duration(late.seconds)} per step in backward and other collectives"
+    wait = {
+        "calls": f"mean wait {duration(late.seconds)} per step, by the times at which the ranks call their collectives:"
+        f" rank {late.rank} is last in {late.late_steps} of {late.steps} steps",
+        "samples": f"the others are in send and recv for {share(late.share)} of the time more, by stack samples",
+    }.get(
+        late.basis,
+        f"median wait {duration(late.seconds)} per step in backward and other collectives, last {late.steps} steps",
+    )
     where = f" {late.where}" if late.where else ""
     return Finding(
         code="straggler",
         title=f"Straggler: rank {late.rank}{where}, others wait at least {share(late.share)} of step time",
-        evidence=[f"median wait {wait}, last {late.steps} steps", *_straggler_lines(evidence, late)],
+        evidence=[wait, *_straggler_lines(evidence, late)],
         advice=_straggler_advice(late),
         lost_fraction=late.share * evidence.wall_part(wall.steps + wall.between_steps),
     )
@@ -315,7 +322,8 @@ def _straggler_advice(late: Straggler) -> str:
     if late.culprit == "data":
         return f"Rank {late.rank} waits for data: compare its workers, its storage and its host's other load. {work}"
     if late.culprit in (BETWEEN_STEPS, OTHER):
-        return f"Log, save and evaluate on no rank alone: see what rank {late.rank} does {late.where}."
+        at = f"at {late.place}" if late.place is not None else late.where
+        return f"Log, save and evaluate on no rank alone: see what rank {late.rank} does {at}."
     if late.culprit is not None:
         return f"{work} If they have it, compare rank {late.rank}'s clocks and its host's other load."
     return (
@@ -331,6 +339,7 @@ def _straggler_lines(evidence: Evidence, late: Straggler) -> list[str]:
         clock = "by the GPUs' clocks" if evidence.report.device is not None else "by the hosts' clocks"
         took = f"{duration(late.own_seconds)} {late.where}, the others {duration(late.others_seconds)}"
         lines = [f"rank {late.rank} takes {took}, {clock}"]
+        lines += [f"it is mostly at {late.place}"] if late.place is not None else []
     waits = [row for row in evidence.report.ranks if row.usual_wait is not None]
     longest = max(waits, key=lambda row: row.usual_wait or 0.0, default=None)
     if longest is not None:

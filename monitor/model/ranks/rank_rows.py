@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import fmean
+
 from monitor.model import wall_time
 from monitor.model.device.device_use import uses_device
-from monitor.model.ranks.rank_waits import Longer, RankComparison, late_rank, longer_phase, typical_steps
-from monitor.model.report import RankRow, Straggler
+from monitor.model.ranks.arrivals import Arrivals, compare_arrivals
+from monitor.model.ranks.rank_samples import late_stage
+from monitor.model.ranks.rank_waits import (
+    Longer,
+    RankComparison,
+    late_rank,
+    longer_phase,
+    longest_phase,
+    typical_steps,
+)
+from monitor.model.report import CollectivesRow, RankRow, Straggler
 from monitor.model.state import RankState, RunState
 
 
@@ -14,15 +26,40 @@ def device_ranks(state: RunState) -> dict[int, dict[str, float]]:
     return typical_steps({rank: stats.device for rank, stats in state.ranks.items()}) if uses_device(state) else {}
 
 
+def arrivals(state: RunState) -> Arrivals | None:
+    """Return which rank arrives last in collectives, by the times of the calls; a device's queue hides them."""
+    if uses_device(state) or len(state.ranks) < 2:
+        return None
+    hosts = {producer.rank: producer.host for producer in wall_time.training_processes(state)}
+    return compare_arrivals({rank: stats.calls for rank, stats in state.ranks.items()}, hosts)
+
+
+def collectives_row(state: RunState, called: Arrivals | None) -> CollectivesRow | None:
+    """Return what the collectives of a step take; None where it is unknown."""
+    if called is None:
+        return None
+    return CollectivesRow(
+        steps=called.steps,
+        calls=called.calls,
+        bytes=called.size,
+        transfer_seconds=called.transfer,
+        wait_seconds=fmean(called.waits.values()),
+        wait_outside=called.outside.get(state.main.rank, 0.0),
+        period=called.period,
+    )
+
+
 def rank_rows(
     state: RunState,
     comparison: RankComparison | None,
+    called: Arrivals | None,
     typical: dict[int, dict[str, float]],
     waiting: dict[int, float] | None,
 ) -> list[RankRow]:
     """Return a row for each rank of the run.
 
     Args:
+        called: the waits by the times of the calls, where they are known.
         typical: each rank's typical step by the device's clock; empty without one.
         waiting: seconds that each rank waits by that clock; None where no rank is clearly late.
     """
@@ -39,6 +76,9 @@ def rank_rows(
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
+        if called is not None:
+            row.wait_seconds = row.usual_wait = called.waits[rank]
+            row.wait_share = called.waits[rank] / called.period
         row.phases = {} if stats is None else stats.typical()
         rows.append(row)
     return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
@@ -62,9 +102,32 @@ def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict
 
 
 def find_straggler(
-    state: RunState, comparison: RankComparison | None, typical: dict[int, dict[str, float]]
+    state: RunState,
+    comparison: RankComparison | None,
+    called: Arrivals | None,
+    typical: dict[int, dict[str, float]],
 ) -> Straggler | None:
-    """Return the rank that the others wait for; None where there is none, or none is clear."""
+    """Return the rank that the others wait for, and where; None where there is none, or none is clear."""
+    found = _find_straggler(state, comparison, called, typical)
+    if found is not None and found.culprit is not None:
+        found.place = state.ranks[found.rank].sampled.place(found.culprit) or None
+    return found
+
+
+def _find_straggler(
+    state: RunState,
+    comparison: RankComparison | None,
+    called: Arrivals | None,
+    typical: dict[int, dict[str, float]],
+) -> Straggler | None:
+    if called is not None:
+        if called.late is None:
+            return None
+        longer = longest_phase(called.late, called.own)
+        found = _straggler(called.late, called.seconds, called.seconds / called.period, called.steps, longer)
+        return replace(found, basis="calls", late_steps=called.late_steps)
+    if stage := _late_stage(state):
+        return stage
     if uses_device(state):
         late = late_rank(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
         return None if late is None else _straggler(late.rank, late.seconds, late.share, late.steps, late.longer)
@@ -75,6 +138,20 @@ def find_straggler(
     by_phase = {} if state.gpus else {one: stats.typical() for one, stats in state.ranks.items()}
     longer = longer_phase(rank, by_phase, seconds) if by_phase else None
     return _straggler(rank, seconds, comparison.share, comparison.steps, longer)
+
+
+def _late_stage(state: RunState) -> Straggler | None:
+    """Return the stage of a pipeline that the others wait for."""
+    stages = {rank: stats.sampled for rank, stats in state.ranks.items()}
+    found = None if uses_device(state) else late_stage(stages)
+    if found is None:
+        return None
+    rank, part = found
+    typical = {one: stats.typical() for one, stats in state.ranks.items()}
+    period = fmean(sum(row.values()) for row in typical.values())
+    steps = min(stats.steps for stats in state.ranks.values())
+    own = {one: stages[one].own(row) for one, row in typical.items()}
+    return replace(_straggler(rank, part * period, part, steps, longest_phase(rank, own)), basis="samples")
 
 
 def _straggler(rank: int, seconds: float, share: float, steps: int, longer: Longer | None) -> Straggler:

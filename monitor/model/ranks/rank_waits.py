@@ -14,6 +14,8 @@ from statistics import fmean, median
 
 from monitor.arrays import FloatArray, np
 from monitor.model.device.device_steps import timed_parts
+from monitor.model.ranks.arrivals import RankCalls
+from monitor.model.ranks.rank_samples import RankSamples
 from monitor.model.steps.series import Spread
 from monitor.step_blocks import OTHER, StepBlock
 from trainhooks.protocol.events import GpuTime, Span
@@ -117,16 +119,25 @@ def longer_phase(rank: int, typical: Mapping[int, Mapping[str, float]], wait: fl
         typical: seconds of each rank's typical step, by phase.
         wait: seconds of a typical step that the others wait.
     """
-    others = [row for other, row in typical.items() if other != rank]
-    phases = [
-        Longer(name, seconds, fmean(row.get(name, 0.0) for row in others))
-        for name, seconds in typical[rank].items()
-        if name not in COLLECTIVE_PHASES
-    ]
-    longest = max(phases, key=lambda phase: phase.seconds - phase.others, default=None)
+    alone = {
+        one: {name: seconds for name, seconds in row.items() if name not in COLLECTIVE_PHASES}
+        for one, row in typical.items()
+    }
+    longest = longest_phase(rank, alone)
     if longest is None or longest.seconds - longest.others < MIN_CONFIRMED_SHARE * wait:
         return None
     return longest
+
+
+def longest_phase(rank: int, own: Mapping[int, Mapping[str, float]]) -> Longer | None:
+    """Return the phase in which a rank takes longer than the others by the most seconds; None where it has none.
+
+    Args:
+        own: seconds of each rank's step, by phase, without waits.
+    """
+    others = [row for other, row in own.items() if other != rank]
+    phases = [Longer(name, seconds, fmean(row.get(name, 0.0) for row in others)) for name, seconds in own[rank].items()]
+    return max(phases, key=lambda phase: phase.seconds - phase.others, default=None)
 
 
 def _collective_seconds(row: Mapping[str, float]) -> float:
@@ -174,6 +185,8 @@ class RankStats:
     phases: dict[str, list[float]] = field(default_factory=dict)  # seconds in each of `latest`, and before
     device: DeviceSteps = field(default_factory=DeviceSteps)
     work: RoleWork | None = None  # of the role of its newest steps
+    calls: RankCalls = field(default_factory=RankCalls)  # of collectives
+    sampled: RankSamples = field(default_factory=RankSamples)
 
     def add(self, block: StepBlock, restart: int) -> None:
         self.steps += len(block)

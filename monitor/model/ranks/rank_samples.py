@@ -1,0 +1,72 @@
+"""Where each rank stands, by its stack samples; and which stage of a pipeline the others wait for. Pure.
+
+Stages hand tensors to each other, and torch's flight recorder knows no times of that. The slowest stage is the one that
+is found least in `send` and `recv`: the others' waits beyond its own are what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from trainhooks.protocol.calls import COLLECTIVE
+from trainhooks.protocol.events import Frames
+from trainhooks.protocol.places import Place
+
+MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+MIN_LOOKS = 100  # at each rank: then chance moves a share by 5 points
+MIN_LATE_SHARE = 0.15  # of the time: what the others wait more than the slowest; three times what chance moves it by
+MIN_PLACE_SHARE = 0.5  # of a phase's samples, for one place to be what takes it long
+MAX_PLACES = 32  # of a rank
+
+
+@dataclass(slots=True)
+class RankSamples:
+    """Stack samples of one rank, by phase and place; places beyond MAX_PLACES count in the total alone."""
+
+    looks: int = 0
+    rows: dict[tuple[str, Place], int] = field(default_factory=dict)
+
+    def take(self, frames: Frames) -> None:
+        for phase, place, count in frames.rows:
+            self.looks += count
+            if (phase, place) in self.rows or len(self.rows) < MAX_PLACES:
+                self.rows[phase, place] = self.rows.get((phase, place), 0) + count
+
+    def waits(self) -> dict[str, float]:
+        """Return the share of all samples that wait for another stage, by phase."""
+        found: dict[str, float] = {}
+        for (phase, place), count in self.rows.items():
+            if _is_message(place):
+                found[phase] = found.get(phase, 0.0) + count / self.looks
+        return found
+
+    def own(self, typical: Mapping[str, float]) -> dict[str, float]:
+        """Return the seconds of a typical step by phase without the waits for other stages."""
+        step, waits = sum(typical.values()), self.waits()
+        return {phase: max(0.0, seconds - step * waits.get(phase, 0.0)) for phase, seconds in typical.items()}
+
+    def place(self, phase: str) -> str:
+        """Return where most of a phase goes, without waits for other ranks; empty where that is unclear."""
+        rows = {place: n for (name, place), n in self.rows.items() if name == phase and place.activity != COLLECTIVE}
+        most = max(rows, key=lambda place: rows[place], default=None)
+        return str(most) if most is not None and rows[most] >= MIN_PLACE_SHARE * sum(rows.values()) else ""
+
+
+def late_stage(ranks: Mapping[int, RankSamples]) -> tuple[int, float] | None:
+    """Return the rank of the slowest stage, and what the others wait for it as a share of the time; None: none is."""
+    if len(ranks) < 2 or any(samples.looks < MIN_LOOKS for samples in ranks.values()):
+        return None
+    waits = {rank: samples.waits() for rank, samples in ranks.items()}
+    if not all(waits.values()):
+        return None
+    shares = {rank: sum(row.values()) for rank, row in waits.items()}
+    slowest, second = sorted(shares, key=lambda rank: shares[rank])[:2]
+    if shares[second] - shares[slowest] < MIN_LATE_SHARE:
+        return None
+    return slowest, fmean(share for rank, share in shares.items() if rank != slowest) - shares[slowest]
+
+
+def _is_message(place: Place) -> bool:
+    return place.activity == COLLECTIVE and place.users.call.rpartition(".")[2] in MESSAGES

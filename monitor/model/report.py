@@ -308,12 +308,12 @@ class Straggler:
     share: float  # typical wait as a share of the others' time from step to step; lower bound
     seconds: float  # the same a step
     steps: int  # that were compared
-    basis: str = "phases"  # how it is known: phases | calls (of collectives) | samples (of the stack, in send and recv)
-    late_steps: int | None = None  # by calls: in which the others waited for it
-    place: str | None = None  # where it mostly is in that phase, by stack samples
     culprit: str | None = None  # the phase in which it takes longer; also what lies between steps
     own_seconds: float | None = None  # of a typical step in that phase
     others_seconds: float | None = None  # the same of the other ranks, mean
+    basis: str = "phases"  # how it is known: phases | calls (of collectives) | samples (of the stack, in send and recv)
+    late_steps: int | None = None  # by calls: in which the others waited for it
+    place: str | None = None  # where it mostly is in that phase, by stack samples
 
     @property
     def where(self) -> str:

@@ -344,16 +344,16 @@ def _tidy_frames(frames: events.Frames) -> bool:
 
 def _tidy_collectives(told: events.Collectives) -> bool:
     told.kinds = [
-        (clean_name(group), clean_name(call), clean_name(phase), max(0, size))
+        (clean_name(group), clean_name(call), clean_name(phase), size)
         for group, call, phase, size in told.kinds
+        if 0 <= size <= MAX_INTEGER
     ]
-    told.calls = [
-        row for row in told.calls[: limits.MAX_CALLS] if 0 <= row[0] < len(told.kinds) and 0 <= row[1] < MAX_INTEGER
-    ]
+    known = [row for row in told.calls[: limits.MAX_CALLS] if all(0 <= number <= MAX_INTEGER for number in row)]
+    told.calls = [row for row in known if row[0] < len(told.kinds)]
     told.seconds = [
         (clean_name(phase), seconds) for phase, seconds in told.seconds[:MAX_CALL_PHASES] if _age(seconds) is not None
     ]
-    return told.begin is not None and 0 < told.steps < MAX_INTEGER
+    return 0 <= told.steps <= MAX_INTEGER and 0 <= told.first <= MAX_INTEGER
 
 
 def _tidy_pulse(pulse: events.Pulse) -> bool:

@@ -53,6 +53,8 @@ FULL: dict[str, dict[str, Any]] = {
     "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2,
               "frame": "train.py:3 in load", "activity": "fsync"},
     "frames": {"rows": [("other", Place("train.py", 3, "load", "", "fsync", Line("json/encoder.py", 9)), 12)]},
+    "collectives": {"first": 8, "steps": 2, "begin": 1.5, "seconds": [("backward", 0.5)],
+                    "kinds": [("g", "all_reduce", "backward", 4000)], "calls": [(0, 7, 8, 100, 250)]},
     "note": {"text": "words", "level": "warning", "code": "c"},
     "bye": {"error": "E: x", "dropped": 1},
     "gpu": {"uuid": "u", "index": 1, "utilization": 50.0, "memory_used": 5, "reasons": 4, "simulated": True},

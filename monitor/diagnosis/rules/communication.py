@@ -1,17 +1,20 @@
-"""Time that ranks spend in collectives: transfers, and waits that no single rank causes."""
+"""Time that ranks spend in collectives: transfers, and waits that no single rank causes.
+
+Where other programs hold the cores, they delay ranks and transfers, and nothing is said here.
+"""
 
 from __future__ import annotations
 
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.waiting import sampled_seconds
+from monitor.diagnosis.rules.host_limits import crowd_line
+from monitor.model.ranks.arrivals import BACKWARD
 from monitor.model.report import CollectivesRow, Finding
-from monitor.step_blocks import OTHER
 from monitor.units import duration, share, size
 from trainhooks.protocol.calls import COLLECTIVE
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 
 MIN_TRANSFER_SHARE = 0.2  # of the loop: overlapping, or fewer bytes, can at most save this
-MIN_UNEVEN_SHARE = 0.2  # of a step: beyond what the scheduler does to ranks on a shared machine
+MIN_UNEVEN_SHARE = 0.2  # of a step: beyond what the scheduler does to ranks that fill their cores
 MANY_CALLS = 16  # a step: gradients come in some 25 MB a call by default
 SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself counts more than its bytes
 
@@ -24,10 +27,10 @@ SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself c
 def communication_bound(evidence: Evidence) -> Finding | None:
     """Find collectives whose transfers take a large part of the time."""
     row = evidence.report.collectives
-    if row is None:
+    if row is None or crowd_line(evidence) is not None:
         return None
     steps = evidence.steps
-    called = max(0.0, sampled_seconds(evidence, COLLECTIVE) - row.wait_outside * steps)
+    called = max(0.0, _called_seconds(evidence) - row.wait_outside * steps)
     transfer = row.transfer_seconds * steps
     part = evidence.loop_part(called + transfer)
     if part < MIN_TRANSFER_SHARE:
@@ -37,7 +40,7 @@ def communication_bound(evidence: Evidence) -> Finding | None:
     if transfer > called:
         lines.append(f"after the last gradient is ready backward takes {duration(row.transfer_seconds)} per step more")
     else:
-        lines += [line for line in evidence.places(OTHER, BETWEEN_STEPS, "forward") if line.endswith(f": {COLLECTIVE}")]
+        lines += [line for line in evidence.places(*_phases(evidence)) if line.endswith(f": {COLLECTIVE}")]
     return Finding(
         code="communication-bound",
         title=f"Communication-bound: collectives take {share(part)} of the time since the first step",
@@ -45,6 +48,21 @@ def communication_bound(evidence: Evidence) -> Finding | None:
         advice=_advice(row),
         lost_fraction=evidence.wall_part(called + transfer),
     )
+
+
+def _phases(evidence: Evidence) -> list[str]:
+    return [row.name for row in evidence.report.phases if row.name != BACKWARD] + [BETWEEN_STEPS]
+
+
+def _called_seconds(evidence: Evidence) -> float:
+    """Return the seconds that the program spends in collectives that it calls itself, waits included."""
+    total = 0.0
+    for phase in _phases(evidence):
+        samples = evidence.sampled_seconds(phase)
+        called = sum(seconds for sample, seconds in samples.items() if sample.place.activity == COLLECTIVE)
+        spent = evidence.between_steps if phase == BETWEEN_STEPS else evidence.named_seconds(phase)
+        total += spent * called / sum(samples.values()) if samples else 0.0
+    return total
 
 
 def _advice(row: CollectivesRow) -> str:
@@ -63,7 +81,9 @@ def _advice(row: CollectivesRow) -> str:
 def uneven_ranks(evidence: Evidence) -> Finding | None:
     """Find ranks that wait for each other in turn."""
     row = evidence.report.collectives
-    if row is None or evidence.report.straggler is not None or row.wait_seconds < MIN_UNEVEN_SHARE * row.period:
+    if row is None or evidence.report.straggler is not None or crowd_line(evidence) is not None:
+        return None
+    if row.wait_seconds < MIN_UNEVEN_SHARE * row.period:
         return None
     waits = [each for each in evidence.report.ranks if each.wait_seconds is not None]
     lines = [f"rank {each.rank} waits {duration(each.wait_seconds)} per step" for each in waits[:4]]

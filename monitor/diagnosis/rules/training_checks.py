@@ -258,7 +258,7 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
     )
 
 
-@rule("accumulation-sync", Family.WAITING)
+@rule("accumulation-sync", Family.WAITING, suppresses=("communication-bound",))
 def accumulation_sync(evidence: Evidence) -> Finding | None:
     """Find DDP that averages gradients over the ranks in each pass of an accumulation, in place of the last one."""
     found = evidence.facts.updates.gradient_syncs

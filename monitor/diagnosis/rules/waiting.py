@@ -292,12 +292,17 @@ def _first_wait(evidence: Evidence) -> float:
     return max(0.0, early - (evidence.facts.compile.seconds or 0.0))
 
 
+MIN_CROWDED_LATE = 0.9  # of the steps, in which a rank must be late where other programs hold the cores
+
+
 @rule("straggler", Family.WAITING, suppresses=("gpu-starved",))
 def straggler(evidence: Evidence) -> Finding | None:
     """Find one rank that the others wait for."""
     late, wall = evidence.report.straggler, evidence.report.wall
     if late is None:
         return None
+    if late.late_steps is not None and late.late_steps < MIN_CROWDED_LATE * late.steps and crowd_line(evidence):
+        return None  # whoever has lost its core is late
     wait = {
         "calls": f"mean wait {duration(late.seconds)} per step, by the times at which the ranks call their collectives:"
         f" rank {late.rank} is last in {late.late_steps} of {late.steps} steps",

@@ -1,0 +1,102 @@
+"""Transfers between ranks, and ranks that wait for each other in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from monitor.model.report import Finding
+from trainhooks.protocol.events import Collectives, Frames
+
+from .conftest import Story, folded, judged_state
+
+Scene = Callable[[], list[Finding]]
+Late = Callable[[int, int], float]
+STEPS = 96
+
+
+def ranked(late: Late = lambda rank, step: 0.0, transfer: float = 0.002, calls: int = 1, size: int = 1 << 20) -> Scene:
+    """Two ranks that average gradients at the end of backward.
+
+    Args:
+        late: seconds that a rank takes longer in a step.
+        transfer: seconds from the last rank's last call to the end of backward.
+    """
+    return lambda: judged_state(folded(*(_told(rank, late, transfer, calls, size) for rank in (0, 1))), alive=False)[0]
+
+
+def _told(rank: int, late: Late, transfer: float, calls: int, size: int) -> Story:
+    told = Story(f"p{rank}", rank)
+    begin, rows, own = told.now, [], 0.0
+    for step in range(STEPS):
+        mine, longest = late(rank, step), max(late(each, step) for each in (0, 1))
+        called = told.now - begin + 0.01 + mine + 0.01
+        end = called + longest - mine + transfer
+        for number in range(calls):
+            until = called if number + 1 < calls else end
+            rows.append((0, step * calls + number, step + 1, round(called * 1e6), round(until * 1e6)))
+        told.step(forward=0.01 + mine, backward=0.01 + longest - mine + transfer)
+        own += 0.01 + mine
+    told.tell(
+        Collectives,
+        first=1,
+        steps=STEPS,
+        begin=begin,
+        seconds=[("forward", own), ("backward", told.now - begin - own)],
+        kinds=[("default_pg", "all_reduce [100] float", "backward", size)],
+        calls=rows,
+    )
+    return told
+
+
+def gathering(share: float) -> Scene:
+    """Two ranks that gather numbers in no phase, by stack samples."""
+
+    def told() -> list[Finding]:
+        stories = [_told(rank, lambda *_: 0.0, 0.002, 1, 4000) for rank in (0, 1)]
+        for each in stories:
+            for _ in range(200):
+                each.step(forward=0.01, other=0.02)
+            rows = [("other", "train.py:9 (dist.all_gather_object)", round(100 * share)), ("other", "train.py:8", 20)]
+            each.tell(Frames, rows=rows, activities=["collective", ""])
+        return judged_state(folded(*stories), alive=False)[0]
+
+    return told
+
+
+SICK: dict[str, Scene] = {
+    "communication-bound": ranked(transfer=0.03),
+    "uneven-ranks": ranked(lambda rank, step: 0.03 * (step % 2 == rank)),
+}
+INNOCENT: dict[str, list[Scene]] = {
+    "communication-bound": [
+        ranked(),
+        ranked(lambda rank, step: 0.03 * rank),  # the others wait, and transfer nothing
+        ranked(lambda rank, step: 0.03 * (step % 2 == rank)),
+    ],
+    "uneven-ranks": [
+        ranked(),
+        ranked(lambda rank, step: 0.03 * rank),  # one rank
+        ranked(lambda rank, step: 0.3 * (step == 9 + rank)),  # once
+    ],
+}
+
+
+def found(scene: Scene, code: str) -> Finding:
+    return next(each for each in scene() if each.code == code)
+
+
+def test_many_small_calls_are_advised_against_as_such() -> None:
+    assert found(ranked(transfer=0.03, calls=40, size=4000), "communication-bound").advice.startswith("Fewer, larger")
+    assert "no_sync" in found(ranked(transfer=0.03), "communication-bound").advice
+
+
+def test_collectives_in_no_phase_are_told_with_their_line() -> None:
+    told = found(gathering(0.8), "communication-bound")
+    assert any("train.py:9 (dist.all_gather_object)" in line for line in told.evidence), told.evidence
+    assert "communication-bound" not in [each.code for each in gathering(0.05)()]
+
+
+def test_a_rank_that_is_slow_in_backward_is_named_with_it() -> None:
+    told = found(ranked(lambda rank, step: 0.02 * rank), "straggler")
+    assert "rank 1" in told.title and "in forward" in told.title
+    assert any("rank 1 is last in 96 of 96 steps" in line for line in told.evidence), told.evidence

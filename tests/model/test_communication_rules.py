@@ -54,7 +54,7 @@ def gathering(share: float) -> Scene:
     def told() -> list[Finding]:
         stories = [_told(rank, lambda *_: 0.0, 0.002, 1, 4000) for rank in (0, 1)]
         for each in stories:
-            for _ in range(200):
+            for _ in range(400):
                 each.step(forward=0.01, other=0.02)
             rows = [("other", "train.py:9 (dist.all_gather_object)", round(100 * share)), ("other", "train.py:8", 20)]
             each.tell(Frames, rows=rows, activities=["collective", ""])

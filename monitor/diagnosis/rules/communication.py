@@ -13,7 +13,7 @@ from monitor.units import duration, share, size
 from trainhooks.protocol.calls import COLLECTIVE
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 
-MIN_TRANSFER_SHARE = 0.2  # of the loop: overlapping, or fewer bytes, can at most save this
+MIN_TRANSFER_SHARE = 0.35  # of the loop: what is left for training is below two thirds
 MIN_UNEVEN_SHARE = 0.2  # of a step: beyond what the scheduler does to ranks that fill their cores
 MANY_CALLS = 16  # a step: gradients come in some 25 MB a call by default
 SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself counts more than its bytes

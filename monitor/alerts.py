@@ -183,12 +183,14 @@ class AlertRunner:
 
 def command_input(view: View, change: FindingChange | None) -> dict[str, Any]:
     """Return the command's JSON input for a change of a finding; None: for the end of the run."""
+    from monitor.reports.run_summary import end_line
+
     report = view.report
     run, done = report.run, report.progress
     return {
         "event": change.kind if change is not None else "ended",
         "time": time.time(),
-        "text": str(change) if change is not None else f"{run.name or run.id} {report.outcome.state}",
+        "text": str(change) if change is not None else end_line(view),
         "run": {"id": run.id, "name": run.name, "host": run.host},
         "outcome": asdict(report.outcome),
         "steps_done": done.steps_done,

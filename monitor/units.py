@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import signal
+from datetime import datetime
 
 UNKNOWN = "–"
 
 _AXIS = (
     ("µs", 1e-6, 0.001), ("ms", 0.001, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, math.inf),
 )  # fmt: skip
+DAYS_OF_A_WEEK = 7
 _ROUGH = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "d"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -86,6 +88,22 @@ def duration_range(low: float | None, high: float | None, middle: float | None =
         one = duration(middle)
         return one if one == UNKNOWN else f"about {one}"
     return first if first == last else f"{first} – {last}"
+
+
+def moment(then: float, now: float) -> str:
+    """Return when something was, as short as it is clear at `now`: `14:02`, `Thu 14:02`, `12 Mar`, `12 Mar 2025`.
+
+    Args:
+        then: Unix time, as is `now`.
+    """
+    try:
+        one, other = datetime.fromtimestamp(then), datetime.fromtimestamp(now)
+    except (OverflowError, ValueError, OSError):  # years that no calendar has
+        return UNKNOWN
+    days = abs((other.date() - one.date()).days)
+    if days < DAYS_OF_A_WEEK:
+        return one.strftime("%H:%M" if not days else "%a %H:%M")
+    return f"{one.day} {one.strftime('%b' if one.year == other.year else '%b %Y')}"
 
 
 def pace(steps_per_second: float | None) -> str:

@@ -209,8 +209,7 @@ def _end_report(path: Path, end: Ended) -> None:
         from monitor.reports.run_summary import short
         from monitor.runs.follow import load
 
-        view = load(path)
-        lines = short(view.report, view.verdict)
+        lines = short(load(path))
     except Exception as error:
         # An error in the report must not change the exit code of the training.
         complain(f"{path.name} ended with exit code {end.status}; report failed: {type(error).__name__}: {error}")

@@ -14,15 +14,18 @@ from statistics import median
 from typing import Any
 
 from monitor.model import wall_time
+from monitor.model.comparison.last_run import AS_FAST_WORDS, Standing
 from monitor.model.comparison.loop_pace import LoopTime
 from monitor.model.device.device_use import has_phases, uses_device
 from monitor.model.device.throttle_watch import ThrottleEvent, throttle_events
 from monitor.model.report import Finding, Report
+from monitor.model.signals import Signal
 from monitor.model.starting import StartWait
 from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
+from monitor.units import moment
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
 from trainhooks.protocol.places import Place
 
@@ -38,6 +41,20 @@ class PreviousRun:
     id: str | None
     name: str | None
     changes: tuple[tuple[str, Any, Any], ...]
+    started: float | None = None  # Unix time
+    standing: Standing | None = None  # of this run against it
+
+    def against(self, now: float | None) -> str:
+        """Return `6% faster than the run of Thu 14:02`; empty where no difference is certain.
+
+        Args:
+            now: when this run was started, in Unix time.
+        """
+        words = self.standing.words() if self.standing is not None else ""
+        if not words:
+            return ""
+        when = f"the run of {moment(self.started, now)}" if self.started and now else "the last run"
+        return f"{words} {'as' if words == AS_FAST_WORDS else 'than'} {when}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +160,18 @@ class View:
     loop: LoopTime = field(default_factory=LoopTime)  # what a comparison with other runs is made of
     typical_startup: float | None = None  # seconds, of previous runs of the command; None once a step is known
     previous_run: PreviousRun | None = None  # that this one is compared with
+    signals: tuple[Signal, ...] = ()  # what it learns by, the most telling first
     # What changed since this reader's view before.
     finding_changes: tuple[FindingChange, ...] = field(default=(), compare=False)
     # By the host's clock, which says where Python was; of single steps it is the only one that tells.
     host_step_seconds: Curve = field(default_factory=Curve)
     host_phase_seconds: dict[str, Curve] = field(default_factory=dict)
+
+    @property
+    def against(self) -> str:
+        """Return `6% faster than the run of Thu 14:02`, of the last comparable one; empty where nothing is certain."""
+        before = self.previous_run
+        return "" if before is None else before.against(self.report.run.started)
 
 
 def make_details(state: RunState, over: bool) -> Details:

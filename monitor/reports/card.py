@@ -5,35 +5,29 @@ What it says is apart from how it is laid out, for the page that says the same i
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from monitor.diagnosis.explain import FAMILIES, gain_line, shorten_advice
-from monitor.diagnosis.rule import MIN_STEPS, Family
+from monitor.diagnosis.answer import Answer, answer
+from monitor.diagnosis.explain import shorten_advice
 from monitor.diagnosis.verdict import NO_FINDING
 from monitor.model import group
 from monitor.model.cycle import IDLE_PART
 from monitor.model.report import Finding, GpuRow, Report
-from monitor.model.steps.growth import slope
 from monitor.model.view import View
 from monitor.reports import run_text
 from monitor.reports.time_sections import NO_TIMES
-from monitor.units import UNKNOWN, bar, duration, number, pace, plural, rate, share, size, size_of
+from monitor.units import UNKNOWN, bar, duration, pace, plural, rate, share, size, size_of
 from trainhooks.protocol.limits import clean
-from trainhooks.protocol.vocabulary import is_loss, is_reward
 
 WIDTH = 100  # cells of a line
 INDENT = "  "
 GAP = "   "  # between facts of a line
-MAX_EVIDENCE, MAX_OTHERS, MAX_TO_TRY, MAX_PHASES, MAX_PARTS = 3, 2, 2, 6, 5  # lines
+MAX_EVIDENCE, MAX_OTHERS, MAX_PHASES, MAX_PARTS = 3, 2, 6, 5  # lines
 BAR = 36  # cells
 MIN_SHARE = 0.01  # of a phase or a part of the time that is named
-MAX_SIGNALS = 3  # metrics
 LABEL = 11  # cells of a label at the left
-_NOT_SPEED = (Family.PROGRESS, Family.LEARNING, Family.MEMORY)
 
 
 def text(view: View) -> str:
@@ -47,7 +41,8 @@ def lines(view: View) -> list[str]:
     """Return the same without where to read more."""
     report = view.report
     told = [line for row in facts(view) for line in _flow(row, hanging=True)]
-    told += [*advice(report, view.verdict), *_others(report, view.verdict), *_time(report)]
+    said = answer(report, view.verdict)
+    told += [*advice(said), *_others(said.others), *_time(report)]
     notes = [line for note in _notes(report) for line in _wrap(note, WIDTH - LABEL)]
     return told + _labeled("INCOMPLETE", notes)
 
@@ -79,10 +74,11 @@ def facts(view: View) -> list[list[str]]:
     run += [each for each in speeds if each not in (UNKNOWN, "")]
     run += [f"cost {run_text.cost(report)}"] if done.cost is not None else []
     run += [run_text.source(report)] if run_text.source(report) else []
+    run += [against] if (against := view.against) else []
     trainings = [f"Trainings {clean(group.line(report.group))}"] if report.group else []
     doing = run_text.now(view.open) if report.outcome.state == "running" else ""
     now = [f"now {doing}"] if doing else []
-    return [run, trainings, _machine(report), _signals(view), now]
+    return [run, trainings, _machine(report), [str(signal) for signal in view.signals], now]
 
 
 def _machine(report: Report) -> list[str]:
@@ -130,69 +126,15 @@ def _ranks(report: Report) -> str:
     return f"{report.run.ranks} ranks{waits}"
 
 
-def _signals(view: View) -> list[str]:
-    """Return what the training learns by: rewards or returns first, else losses, with their trend."""
-    rows = view.report.metrics
-    names = [name for name in rows if is_reward(name)] or [name for name in rows if is_loss(name)]
-    return [_signal(view, name) for name in names[:MAX_SIGNALS]]
-
-
-def _signal(view: View, name: str) -> str:
-    """Return `loss 0.412, falling from 2.31`: the last part of its curve, and the first."""
-    row, curve = view.report.metrics[name], view.metrics.get(name)
-    known = [] if curve is None else [(x, y) for x, y in zip(curve.x, curve.mean, strict=True) if math.isfinite(y)]
-    trend = slope(known)
-    words = f"{clean(name, 40)} {number(row.last if trend is None else known[-1][1])}"
-    if row.nonfinite:
-        return f"{words}, {row.nonfinite:,} not finite"
-    if trend is None:
-        return words
-    if trend.low <= 0.0 <= trend.high:
-        return f"{words}, no trend"
-    return f"{words}, {'rising' if trend.low > 0.0 else 'falling'} from {number(known[0][1])}"
-
-
 # Why, and what to do
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Why, and what to do. All of it is cleaned."""
-
-    heading: str  # WHY SLOW | PROBLEM | VERDICT
-    title: str
-    code: str  # empty where it is no finding
-    evidence: list[str]
-    to_do: list[str]  # the first one first; empty where the findings beside the verdict say it
-    gain: str  # empty where it is no finding about time
-
-
-def answer(report: Report, verdict: Finding) -> Answer:
-    """Return the verdict with its evidence, what to do and the gain: never without these two, if only as unknown."""
-    is_finding = verdict.code != NO_FINDING
-    is_speed = verdict.cost is not None or not any(verdict.code in FAMILIES[family.value] for family in _NOT_SPEED)
-    to_do = [clean(verdict.advice)] if verdict.advice else []
-    to_do += [f"{clean(each.text)} ({clean(each.because)})" for each in report.to_try[:MAX_TO_TRY]]
-    if not to_do and (is_finding or (report.progress.steps_done and not report.findings)):
-        to_do = [_what_would_tell(report)]
-    measure = f"measure it: trainmon compare {clean(report.run.id or 'BEFORE')} AFTER"
-    return Answer(
-        heading="VERDICT" if not is_finding else "WHY SLOW" if is_speed else "PROBLEM",
-        title=clean(verdict.title),
-        code=clean(verdict.code) if is_finding else "",
-        evidence=[clean(line) for line in verdict.evidence],
-        to_do=to_do,
-        gain=f"{gain_line(report, verdict) or 'gain not known'}; {measure}" if is_finding and is_speed else "",
-    )
-
-
-def advice(report: Report, verdict: Finding, evidence: int = MAX_EVIDENCE) -> list[str]:
+def advice(said: Answer, evidence: int = MAX_EVIDENCE) -> list[str]:
     """Return the answer as lines.
 
     Args:
         evidence: how many lines of it, at most.
     """
-    said = answer(report, verdict)
     title = said.title + (f"  [{said.code}]" if said.code else "")
     lines = _labeled(said.heading, _wrap(title, WIDTH - LABEL))
     for line in said.evidence[:evidence]:
@@ -203,21 +145,7 @@ def advice(report: Report, verdict: Finding, evidence: int = MAX_EVIDENCE) -> li
     return [*lines, *(_wrapped(said.gain) if said.gain else [])]
 
 
-def _what_would_tell(report: Report) -> str:
-    """Return what to try where there is neither a finding nor a setting to try."""
-    if report.progress.steps_done < MIN_STEPS:
-        return f"let it run longer: most findings need {MIN_STEPS} steps"
-    if report.run.source == "console":
-        if report.run.imported or report.run.attached or not report.run.command:
-            return "not known: the program prints little; `trainmon run` on its Python process measures phases"
-        return 'not known: the program prints little, and no framework shows its steps; `with th.phase("name"):` does'
-    if report.traced is None and report.device is not None:
-        return "not known; a trace of three steps shows the kernels: trainmon trace"
-    return "no setting is known to help; to try one: trainmon compare BEFORE AFTER"
-
-
-def _others(report: Report, verdict: Finding) -> list[str]:
-    others = [finding for finding in report.findings if finding.code != verdict.code]
+def _others(others: Sequence[Finding]) -> list[str]:
     if not others:
         return []
     lines = ["ALSO"]

@@ -10,6 +10,7 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 
+from monitor.diagnosis.answer import MAX_TO_TRY, answer
 from monitor.diagnosis.explain import gain_line
 from monitor.model.comparison.compare import Comparison
 from monitor.model.device.throttle_watch import ThrottleEvent
@@ -48,7 +49,7 @@ def page(view: View, compared: Comparison | None = None) -> str:
 
 
 def _card(view: View) -> Html:
-    said = card.answer(view.report, view.verdict)
+    said = answer(view.report, view.verdict)
     (name, *run), *others = card.facts(view)
     label = [tag("span", view.label, class_="label")] if view.label else []
     rows = [tag("p", *(tag("span", fact) for fact in row), class_="facts") for row in (run, *others) if row]
@@ -57,8 +58,8 @@ def _card(view: View) -> Html:
     to_do = [tag("h2", "DO THIS"), _list(said.to_do, "ol")] if said.to_do else []
     gain = [tag("p", said.gain, class_="gain")] if said.gain else []
     lost = [tag("p", line, class_="warning") for line in _lines(run_text.reservations(view.report))]
-    answer = tag("section", *why, *to_do, *gain, class_=f"answer {_severity(view.verdict)}")
-    return tag("header", tag("h1", name, *label), *rows, answer, *lost)
+    because = tag("section", *why, *to_do, *gain, class_=f"answer {_severity(view.verdict)}")
+    return tag("header", tag("h1", name, *label), *rows, because, *lost)
 
 
 def _lines(section: Section | None) -> list[str]:
@@ -259,7 +260,7 @@ def _clock(view: View, uuid: str, index: int) -> Html:
 def _more(report: Report) -> Html:
     """Return what `report --full` says and the page does not say above, a closed part each."""
     said = [run_text.findings(report), run_text.reservations(report), wall(report), gpus(report)]
-    said += [run_text.to_try(report)] if len(report.to_try) <= card.MAX_TO_TRY else []
+    said += [run_text.to_try(report)] if len(report.to_try) <= MAX_TO_TRY else []
     titles = {section.title for section in said if section is not None}
     head = Section("Run", [f"{label}: {text}" for label, text in run_text.summary(report) if label in HEAD_ROWS])
     rest = [head, *(section for section in run_text.sections(report) if section.title not in titles)]

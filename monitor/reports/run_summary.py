@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from monitor.diagnosis.answer import answer
 from monitor.diagnosis.explain import gain_text
 from monitor.model import group
 from monitor.model.report import Finding, Report
 from monitor.model.view import View
 from monitor.reports import card, gpu_sections, listings, run_text
 from monitor.reports.time_sections import NO_TIMES
-from monitor.units import UNKNOWN, duration, number, share
+from monitor.units import UNKNOWN, duration, money, number, pace, rate, share
 from trainhooks.protocol.limits import clean
 
 CONSOLE_LINES = 5  # of the program's output
@@ -26,9 +27,10 @@ def screen(view: View) -> str:
     return "\n".join(lines) + "\n"
 
 
-def short(report: Report, verdict: Finding) -> str:
-    """Return the summary of an ended run: at most sixteen lines."""
-    lines = [f"trainmon: {clean(report.run.name or '')} {run_text.outcome(report)}".replace("  ", " ")]
+def short(view: View) -> str:
+    """Return the summary of an ended run: at most sixteen lines, the first one its card."""
+    report, said = view.report, answer(view.report, view.verdict)
+    lines = [f"trainmon: {end_line(view)}"]
     if report.group:
         lines.append(f"  {clean(group.line(report.group))}")
     if report.progress.steps_done:
@@ -44,10 +46,40 @@ def short(report: Report, verdict: Finding) -> str:
     if report.metrics:
         values = [f"{clean(name, 40)} {number(row.last)}" for name, row in list(report.metrics.items())[:5]]
         lines.append("  metrics, last: " + ", ".join(values))
-    if report.progress.steps_done or verdict.severity != "info":
-        lines += [f"  {line}" for line in card.advice(report, verdict, evidence=1)]
+    if report.progress.steps_done or view.verdict.severity != "info":
+        lines += [f"  {line}" for line in card.advice(said, evidence=1)]
     lines.append(f"  more: trainmon report {clean(report.run.id or 'last')}")
     return "\n".join(lines) + "\n"
+
+
+def end_line(view: View) -> str:
+    """Return the run in one line: how it ended, what it cost and lost, and whether it was faster than the last one.
+
+    As `rft finished (exit code 0) after 4 h 12 min, $131, 41,200 tok/s, MFU 38%, 8% lost to data; 6% faster than the
+    run of Thu 14:02`.
+    """
+    report, rates = view.report, view.report.throughput
+    whole = rates.job if rates.job is not None and rates.job.tokens_per_second else rates
+    of = f"rank {rates.rank}: " if rates.rank is not None and whole is rates else ""  # not the sum of all
+    tokens = rate(whole.tokens_per_second, "tok/s")
+    speed = pace(rates.steps_per_second) if tokens == UNKNOWN else of + tokens
+    facts = [money(report.progress.cost)] if report.progress.cost is not None else []
+    facts += [speed] if speed != UNKNOWN else []
+    facts += [f"MFU {share(rates.mfu)}"] if rates.mfu is not None else []
+    facts += [lost] if (lost := _lost(view.verdict)) else []
+    outcome = f"{clean(report.run.name or report.run.id or 'a run')} {run_text.outcome(report)}"
+    if facts:
+        outcome += ("; " if report.outcome.error else ", ") + ", ".join(facts)  # an error is a sentence of its own
+    return " ".join((outcome + (f"; {view.against}" if view.against else "")).split())
+
+
+def _lost(verdict: Finding) -> str:
+    """Return `8% lost to data`, `8% lost (gc)`: of the time since the first step, what fixing it likely gains."""
+    lost = verdict.lost
+    if lost is None or not lost.likely or not lost.of:
+        return ""
+    to = f"lost to {clean(verdict.culprit)}" if verdict.culprit else f"lost ({clean(verdict.code)})"
+    return f"{share(lost.likely / lost.of)} {to}"
 
 
 def _silence(report: Report) -> list[str]:
@@ -83,7 +115,8 @@ def line(view: View) -> str:
 
 
 def verdict_line(view: View) -> str:
-    """Return the verdict and what fixing it gains."""
-    finding = view.verdict
+    """Return the verdict and what fixing it gains; below it what to do."""
+    finding, said = view.verdict, answer(view.report, view.verdict)
     most = gain_text(finding.gain)
-    return f"  {finding.severity}: {clean(finding.title)}" + (f" ({most} faster)" if most else "")
+    line = f"  {finding.severity}: {said.title}" + (f" ({most} faster)" if most else "")
+    return f"{line}\n    → {said.to_do[0]}" if said.to_do else line

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import time
 
+from monitor.diagnosis.answer import answer
 from monitor.diagnosis.explain import gain_line
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
+from monitor.diagnosis.verdict import NO_FINDING
 from monitor.hooks_reach import LITTLE_ROOM, RECORDING_ENDED
 from monitor.model import group
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
-from monitor.model.report import Outcome, Rates, Report, Throughput
+from monitor.model.report import Finding, Outcome, Rates, Report, Throughput
 from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import OpenWork
 from monitor.reports import gpu_sections, listings, trace_sections, what_if_text
@@ -231,7 +233,9 @@ def _since(seconds: float | None) -> str:
 
 def findings(report: Report) -> Section | None:
     if not report.findings:
-        return Section("Findings", [f"none: {clean(report.verdict)}"]) if report.progress.steps_done else None
+        none = Finding(code=NO_FINDING, severity="info", title=report.verdict)
+        lines = [f"none: {clean(report.verdict)}", *(f"    → {fix}" for fix in answer(report, none).to_do[:1])]
+        return Section("Findings", lines) if report.progress.steps_done else None
     lines = []
     for finding in report.findings:
         lost = finding.likely_fraction

@@ -20,11 +20,13 @@ from monitor.errors import UserError
 from monitor.memory_tuning import collection_paused
 from monitor.model.comparison.changes import find_changes
 from monitor.model.comparison.compare import Comparison, Side, compare_runs
+from monitor.model.comparison.last_run import standing
 from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.fold import fold
 from monitor.model.group import group_of, member_of
 from monitor.model.member_states import member_rows
 from monitor.model.report import Alert, Report
+from monitor.model.signals import signals
 from monitor.model.standing import may_stall
 from monitor.model.state import Ending, RunState
 from monitor.model.steps.series import STEP
@@ -50,6 +52,7 @@ FOLD_SECONDS = 0.02  # seconds of folding before other threads get the interpret
 MIN_VIEW_SECONDS = 0.15
 LOADING_FRAME = 0.45  # the same while a long history is read: fewer views leave it more time
 # Seconds for which findings, tables, curves and details are reused: most of a view's cost. Panels draw no faster.
+COMPARE_SECONDS = 5.0  # from one comparison with the last run to the next: a pace is known by minutes
 WHOLE_FRAME = 1.0
 # Seconds of the run's own time from one view to the next at most: clocks on the screen show seconds.
 MAX_VIEW_SECONDS = 1.0
@@ -97,6 +100,8 @@ class Run:
         self._typical: float | None = None  # seconds that this command typically takes to its first step
         self._typical_known = False  # whether that was looked up; it may then still be unknown
         self.before: Side | None = None  # the run to compare with, once one was found
+        self._compare_at = 0.0  # when the two are compared next
+        self._previous: PreviousRun | None = None
         self._whole: View | None = None  # the last view with findings, curves and details of its own
 
     def _open_source(self) -> None:
@@ -230,8 +235,18 @@ class Run:
             console_times=times,
             typical_startup=None if current.report.progress.steps_done else self._typical_startup(),
             finding_changes=self._finding_changes(current, loading is not None),
-            previous_run=None if self.before is None else _earlier(self.before, current.report),
+            previous_run=self._previous_run(current),
         )
+
+    def _previous_run(self, view: View) -> PreviousRun | None:
+        """Return how the run stands against the last comparable one, compared anew now and then, and at its end."""
+        if self.before is None:
+            return None
+        now = time.monotonic()
+        if now >= self._compare_at or view.report.outcome.state != "running":
+            self._compare_at = now + COMPARE_SECONDS
+            self._previous = _earlier(self.before, view)
+        return self._previous
 
     def _tell_trainings(self, view: View) -> None:
         """Say in the report and on the screen that several trainings ran, of which this is one."""
@@ -312,11 +327,13 @@ def build_view(state: RunState, context: RunContext, before: Side | None = None,
     known.to_try = suggest(evidence, known.findings)
     first = verdict(known.findings, evidence)
     known.verdict = first.title
+    curves = curve_arguments(state)
     return View(
         report=known,
         verdict=first,
         open=working,
-        **curve_arguments(state),
+        **curves,
+        signals=signals(known.metrics, curves["metrics"]),
         loop=loop_time(state, known),
         notes=list(state.notes),
         label="SIMULATED GPU" if any(gpu.simulated for gpu in known.gpus) else None,
@@ -361,9 +378,10 @@ def compared(before: View, after: View) -> Comparison:
     return compare_runs(*figures_cache.with_repeats(_side(before), _side(after), _figures))
 
 
-def _earlier(before: Side, now: Report) -> PreviousRun:
-    what_changed = tuple((change.name, change.before, change.after) for change in find_changes(before.report, now))
-    return PreviousRun(before.report.run.id, before.report.run.name, what_changed)
+def _earlier(before: Side, view: View) -> PreviousRun:
+    run, what_changed = before.report.run, find_changes(before.report, view.report)
+    rows = tuple((change.name, change.before, change.after) for change in what_changed)
+    return PreviousRun(run.id, run.name, rows, run.started, standing(before, _side(view)))
 
 
 def _figures(path: Path) -> Side:

@@ -24,6 +24,8 @@ from monitor.model.report import (
     Throughput,
     Wall,
 )
+from monitor.model.steps.series import Curve
+from monitor.model.view import OpenWork, View
 from monitor.reports.report_json import as_json
 from monitor.reports.run_summary import short
 from monitor.reports.run_text import markdown, text
@@ -56,6 +58,10 @@ def rich_report() -> Report:
 
 
 NOTHING = Finding(code="none", severity="info", title="Waiting for the first step")
+
+
+def shown(report: Report, verdict: Finding) -> View:
+    return View(report, verdict, OpenWork(), Curve(), {}, {}, Curve())
 
 
 def poor_report() -> Report:
@@ -92,12 +98,12 @@ def test_nothing_known_is_said_as_unknown() -> None:
     assert "Speed     –" in told
     assert "no step measured" in told
     assert " 0 " not in told and "None" not in told
-    assert len(short(poor_report(), NOTHING).splitlines()) <= 8
+    assert len(short(shown(poor_report(), NOTHING)).splitlines()) <= 8
 
 
 def test_the_short_one_is_short() -> None:
     report = rich_report()
-    lines = short(report, report.findings[0]).splitlines()
+    lines = short(shown(report, report.findings[0])).splitlines()
     assert len(lines) <= 16
     assert lines[0].startswith("trainmon: rl ]52;c;aGk= failed (exit code 1)")
     assert "loss nan" in "\n".join(lines)

@@ -1,13 +1,13 @@
 """What people look for comes first, what the hooks add comes last; and every view keeps to that."""
 
 from monitor.model.fold import fold
-from monitor.model.report import Finding
 from monitor.model.state import RunState
 from monitor.model.steps.series import ordered
 from monitor.model.summary import make_report
 from monitor.model.view import curve_arguments
 from monitor.model.wall_time import RunContext
 from monitor.reports.run_summary import short
+from monitor.runs.follow import build_view
 from monitor.tui.panels.curve_panels import default_metric
 from trainhooks.protocol.events import Hello, Step
 
@@ -44,5 +44,6 @@ def test_report_and_curves_and_the_last_lines_follow() -> None:
     fold(state, Step("p", 1, 2.0, index=1, start=1.0, duration=1.0, metrics=dict(LOGGED)))
     told = make_report(state, RunContext({}, 3.0, True))
     assert list(told.metrics)[:5] == list(curve_arguments(state)["metrics"])[:5] == EXPECTED
-    (line,) = (line for line in short(told, Finding(code="none", title="")).splitlines() if "metrics, last" in line)
+    summary = short(build_view(state, RunContext({}, 3.0, True)))
+    (line,) = (line for line in summary.splitlines() if "metrics, last" in line)
     assert "reward 0.3" in line and "loss 0.4" in line and "generate" not in line

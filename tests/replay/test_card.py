@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from monitor.diagnosis.answer import answer
+from monitor.diagnosis.verdict import NO_FINDING
 from monitor.model.report import Finding
 from monitor.model.view import View
 from monitor.reports import card
@@ -75,7 +77,7 @@ def test_every_finding_comes_with_its_fix_and_its_gain_if_only_as_unknown() -> N
     view = recorded(RECORDINGS / "rl-code-cpu.jsonl")
     for code, heading in (("oom-risk", "PROBLEM"), ("slow-kernel", "WHY SLOW")):
         found = Finding(code=code, severity="warning", title="A title", evidence=["seen"], advice="Do it.")
-        lines = card.advice(view.report, found)
+        lines = card.advice(answer(view.report, found))
         assert lines[0] == f"{heading:<11}A title  [{code}]" and "  1  Do it." in lines
         assert any("gain not known" in line for line in lines) is (heading == "WHY SLOW")
 
@@ -85,8 +87,8 @@ def test_a_program_that_only_prints_is_told_what_it_does_not_do_yet(imported: bo
     report = recorded(RECORDINGS / "rl-code-cpu.jsonl").report
     report.findings, report.to_try = [], []
     report.run.source, report.run.imported, report.run.command = "console", imported, ["python", "train.py"]
-    answer = card.answer(report, Finding(code=card.NO_FINDING, severity="info", title="none"))
-    assert [word for word in ("trainmon run", "th.phase") if word in answer.to_do[0]] == [told]
+    said = answer(report, Finding(code=NO_FINDING, severity="info", title="none"))
+    assert [word for word in ("trainmon run", "th.phase") if word in said.to_do[0]] == [told]
 
 
 def test_names_from_outside_are_cleaned() -> None:

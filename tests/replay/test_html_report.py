@@ -19,6 +19,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
+from monitor.diagnosis.answer import answer
 from monitor.model.comparison.compare import Side, compare_runs
 from monitor.model.report import Alert, Finding, MetricRow, Suggestion
 from monitor.model.steps.series import Curve
@@ -97,7 +98,7 @@ def test_a_recording_is_told_with_the_words_of_the_card(path: Path) -> None:
     view = recorded(path)
     page = html_report.page(view)
     shown = words(harmless(page))
-    said = card.answer(view.report, view.verdict)
+    said = answer(view.report, view.verdict)
     for line in (said.heading, said.title, *said.evidence, *said.to_do, said.gain):
         assert " ".join(line.split()) in shown
     for finding in view.report.findings:

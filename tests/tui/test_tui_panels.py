@@ -1,5 +1,6 @@
 """What the panels say, as text: pure functions, no app."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from monitor.model.report import (
 from monitor.model.view import OpenWork, View
 from monitor.model.wall_time import STOPPED_BY_YOU
 from monitor.palettes import PALETTES, PhaseTones
+from monitor.tui.drawing.answer_rows import answered
 from monitor.tui.drawing.rows import Row, row_width
 from monitor.tui.panels import alerts_panel, curve_panels, header, machine_panel, phases_panel, ranks_panel, steps_panel
 from monitor.tui.panels.base import ViewOptions
@@ -36,8 +38,8 @@ def test_the_head_answers_the_first_questions(options: ViewOptions) -> None:
     shown = text(header.header(views.running(), options, 160, 8))
     for part in (
         "● RUNNING", "rl-code-rft", "step 214 of 600", "36%", "211 ok, 3 skipped (empty code generated)",
-        "20.9 s/it", "last 10 steps (18.2 since 1st step)", "365 tok/s",
-        "last 10 steps (408 since 1st step)", "1 h 48 min – 2 h 5 min", "1 h 6 min",
+        "20.9 s/it", "last 10 steps, mean 18.2", "365 tok/s",
+        "last 10 steps, mean 408", "1 h 48 min – 2 h 5 min", "1 h 6 min",
         "$2.75", "of about $7.57", "step 215: generation for 42 s",
         "Generation takes 59%", "about 1.92x faster", "one batched generate()", "typical 18.0 s",
     ):  # fmt: skip
@@ -50,9 +52,11 @@ def test_the_head_keeps_to_its_height(options: ViewOptions, width: int, height: 
     assert len(header.header(views.replayed(), options, width, height)) <= height
 
 
-def test_unknown_is_a_dash_and_never_zero(options: ViewOptions) -> None:
-    shown = text(header.header(views.waiting(), options, 120, 8))
-    assert "– it/s" in shown and "– tok/s" in shown
+def test_unknown_is_never_zero_and_takes_no_room_in_the_head(options: ViewOptions) -> None:
+    view = views.waiting()
+    assert ("– it/s", "", "unknown") in header.speeds(view.report)
+    shown = text(header.header(view, options, 120, 8))
+    assert "waiting for the first step" in shown and "–" not in shown, "no figure is told that is not known"
     assert "0 it/s" not in shown and "0.0" not in shown and "$" not in shown
     unread = text(machine_panel.machine_rows(views.waiting(), 100, 12))
     assert "no host readings yet" in unread and "0" not in unread
@@ -295,18 +299,21 @@ def test_palettes_are_complete(palette) -> None:
 # The head, and what gives way to what
 
 
-def test_a_verdict_that_is_too_long_for_a_row_goes_on_in_the_next() -> None:
+def test_the_title_of_a_verdict_gives_way_to_the_fix() -> None:
     view = views.running()
-    one, two = header.in_two(view, 80)
+    one, two = answered(view, 80, 2)
+    assert text([one]).rstrip().endswith("each with a bat…")
+    assert text([two]).startswith("▌→ Put the prompts of a step into one batched generate() call")
+    assert text([two]).rstrip().endswith("~1.92x faster")
+    one, two, three = answered(view, 80, 3)
     assert text([one]).rstrip().endswith("each with a") and text([two]).startswith("▌batch of one")
-    assert text([two]).rstrip().endswith("about 1.92x faster")
-    wide = header.in_two(view, 160)
-    assert view.verdict.title in text(wide[:1]) and view.verdict.advice in text(wide[1:])
-    close = replace(view, verdict=replace(view.verdict, title="x" * 66))
-    one, two = header.in_two(close, 80)
-    assert "x" * 66 in text([one]) and "→ Put the prompts" in text([two]) and "about 1.92x faster" in text([two])
-    for width in range(1, 120):
-        assert all(row_width(row) <= width for row in header.in_two(view, width))
+    assert "→ Put the prompts" in text([three])
+    one, two = answered(view, 160, 2)
+    assert view.verdict.title in text([one]) and text([one]).rstrip().endswith("about 1.92x faster")
+    assert view.verdict.advice in text([two]) and text([one]).startswith("▌WHY SLOW")
+    for width, height in itertools.product(range(1, 170), (2, 3, 4)):
+        rows = answered(view, width, height)
+        assert len(rows) <= height and all(row_width(row) <= width for row in rows)
 
 
 def test_the_step_gives_its_place_to_a_long_badge_and_finds_another(options: ViewOptions) -> None:
@@ -333,8 +340,8 @@ def test_each_big_number_has_its_own_time_below_it(options: ViewOptions, width: 
     told = [(value.strip(), label.strip()) for (value, _), (label, _) in zip(values, labels, strict=True)][1:]
     for value, label in told:
         assert value.endswith("/s") is label.startswith("last 10 steps") or value.endswith("s/it")
-    means = [label for _, label in told if "since 1st step)" in label]
-    assert width < 90 or means[0] == "last 10 steps (18.2 since 1st step)"
+    means = [label for _, label in told if ", mean " in label]
+    assert width < 90 or means[0] == "last 10 steps, mean 18.2"
     assert width < 66 or "remaining (ETA)" in text([labels])
 
 

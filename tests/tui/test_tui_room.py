@@ -39,13 +39,14 @@ def test_where_the_time_goes_says_that_there_is_more(options: ViewOptions) -> No
 
 def test_the_time_that_is_left_finds_a_place_on_a_small_screen(options: ViewOptions) -> None:
     view = replace(views.running(), open=OpenWork())
-    _, numbers, doing, _ = text(header.header(view, options, 80, 4)).split("\n")
-    assert "ETA 1 h 48 min" in numbers and "ETA" not in doing, "told once"
-    _, numbers, doing, _ = text(header.header(view, options, 60, 4)).split("\n")
+    for width in (60, 80):
+        _, numbers, _, fix = text(header.header(view, options, width, 4)).split("\n")
+        assert "20.9 s/it  ·  365 tok/s  ·  ETA 1 h 48 min – 2 h 5 min" in numbers and "→" in fix
+    _, numbers, doing = text(header.header(view, options, 60, 3)).split("\n")
     assert "ETA" not in numbers and "between steps  ·  ETA 1 h 48 min – 2 h 5 min" in doing
-    _, numbers, doing, _ = text(header.header(views.running(), options, 60, 4)).split("\n")
+    _, numbers, doing = text(header.header(views.running(), options, 60, 3)).split("\n")
     assert "steps 20.9 s/it  ·  ETA 1 h 48 min" in numbers and "ETA" not in doing, "before other speeds"
-    assert all(row_width(row) < 60 for row in header.header(view, options, 60, 4)[1:3]), "it does not touch the edge"
+    assert all(row_width(row) < 60 for row in header.header(view, options, 60, 3)[1:3]), "it does not touch the edge"
     assert "ETA" not in text(header.header(views.ended("finished", 0), options, 50, 4))
 
 

@@ -7,6 +7,7 @@ import sample_views as views
 from by_hand import BIG, press, text
 
 from monitor import run_facts
+from monitor.diagnosis.explain import gain_text
 from monitor.keymap import SCREEN_ACTIONS, SCREENS
 from monitor.model.report import Gain, Outcome
 from monitor.model.steps.series import Curve
@@ -114,9 +115,9 @@ async def test_the_palette_finds_and_runs(app_on, screen_text) -> None:
 
 
 def test_the_gain_is_told_as_a_factor() -> None:
-    assert header.gain_text(Gain(1.2, 1.61, 1.8)) == "about 1.61x"
-    assert header.gain_text(Gain(None, None, 1.8)) == ""
-    assert header.gain_text(None) == header.gain_text(Gain(1.0, 1.0, 1.0)) == ""
+    assert gain_text(Gain(1.2, 1.61, 1.8)) == "about 1.61x"
+    assert gain_text(Gain(None, None, 1.8)) == ""
+    assert gain_text(None) == gain_text(Gain(1.0, 1.0, 1.0)) == ""
 
 
 def test_the_open_step_fills_up_by_phase(options: ViewOptions) -> None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import cpu_starved, crowd_line
-from monitor.model.comparison.changes import Change, same_amount
-from monitor.model.comparison.compare import (
-    MAX_SKIPPED_DIFFERENCE,
-    Comparison,
-    Side,
-    compare_runs,
-    skipped_share,
-)
+from monitor.model.comparison.changes import Change
+from monitor.model.comparison.compare import MAX_SKIPPED_DIFFERENCE, Comparison, Side, skipped_share
+from monitor.model.comparison.last_run import compare_same_steps, does_more
 from monitor.model.comparison.loop_pace import loop_time
-from monitor.model.compute.flops import work_ratio
 from monitor.model.report import Finding
 from monitor.units import age, duration, rate, share
 
@@ -27,7 +21,6 @@ MIN_REGRESSION_STEPS = 30  # of this run; the first of them are warm-up
 # a quarter is more than that.
 MIN_REGRESSION = 1.25
 MIN_UNEXPLAINED_REGRESSION = 2.0  # worth a warning also where nothing that is known has changed
-MAX_HEAVIER = 1.02  # times the FLOPs or the sequence length: more work takes longer
 MIN_EXPLAINED_SHARE = 0.1  # of the difference: phases that explain less are not named
 MIN_CULPRIT_SHARE = 0.5  # of the difference that the culprit explains
 MOST_CHANGES, MAX_GROWN_PHASES = 6, 3  # named
@@ -82,32 +75,16 @@ def regressed(evidence: Evidence) -> Finding | None:
 
 def regression(before: Side, after: Side) -> Regression | None:
     """Return how much slower `after` is, where that is more than noise and no more work explains it."""
-    one, two = before.loop, after.loop
-    first, last = max(one.first, two.first), min(one.last, two.last)
-    if first <= last:  # else one continues where the other ended; the first hundred steps stand for no ten thousand
-        one, two = one.between(first, last), two.between(first, last)
-    repeats = tuple(loop.between(one.first, one.last) for loop in before.repeats)
-    comparison = compare_runs(replace(before, loop=one, repeats=repeats), replace(after, loop=two))
+    comparison = compare_same_steps(before, after)
     slower = comparison.slower
-    if slower is None or not comparison.more_than_noise or comparison.unlike or _does_more(before, after, comparison):
+    if slower is None or not comparison.more_than_noise or comparison.unlike:
+        return None
+    if does_more(before.report, after.report, comparison.work):
         return None
     if abs(skipped_share(before.report) - skipped_share(after.report)) > MAX_SKIPPED_DIFFERENCE:
         # Steps that are no longer skipped are no loss: only slower ones count.
         slower = min(slower, comparison.slower_a_success or slower)
     return Regression(slower, comparison) if slower >= MIN_REGRESSION else None
-
-
-def _does_more(before: Side, after: Side, comparison: Comparison) -> bool:
-    """Return whether the later run does more for what it is measured by: then it is supposed to be slower."""
-    one, two = comparison.work
-    heavier = work_ratio(one, two)
-    if heavier is not None and heavier > MAX_HEAVIER:
-        return True
-    exact = one.flops_a_token and two.flops_a_token
-    if not exact and one.length and two.length and two.length > MAX_HEAVIER * one.length:
-        return True
-    counted = (one.tokens and two.tokens) or (one.samples and two.samples)
-    return not counted and not same_amount(before.report, after.report)
 
 
 def _run_name(evidence: Evidence, before: Side) -> str:

@@ -55,7 +55,7 @@ def shape(width: int) -> tuple[Band, ...]:
 
 def header_height(height: int) -> int:
     """Return the rows of the header on a screen of `height` rows."""
-    for least, rows in ((36, 8), (28, 6), (22, 5), (14, 4), (11, 3), (6, 2)):
+    for least, rows in ((36, 8), (28, 7), (22, 6), (14, 4), (11, 3), (6, 2)):
         if height >= least:
             return rows
     return 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor import units
+from monitor.diagnosis.answer import answer
 from monitor.diagnosis.explain import gain_text
 from monitor.model.report import Rates, Report
 from monitor.model.steps.pace import SINCE
 from monitor.runs.fleet import Row as RunRow
 from monitor.runs.fleet import sampled_pace
+from monitor.tui.drawing.answer_rows import SEVERITY
 from monitor.tui.drawing.clock_lanes import clock
 from monitor.tui.drawing.curve_columns import top_limit
 from monitor.tui.drawing.rows import (
@@ -25,7 +27,7 @@ from monitor.tui.drawing.rows import (
     spread,
     wrap,
 )
-from monitor.tui.panels.header import SEVERITY, skipped, speeds, step_of_total
+from monitor.tui.panels.header import skipped, speeds, step_of_total
 
 PREVIEW_LABEL_WIDTH = 13  # cells
 MIN_PREVIEW_ROWS = 6  # of a preview: fewer would repeat the list
@@ -89,18 +91,17 @@ def _compared_with(run: RunRow) -> str:
 
 
 def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
-    verdict = run.verdict
-    if verdict is None:
+    verdict, report = run.verdict, run.report
+    if verdict is None or report is None:
         return
+    said = answer(report, verdict)
     possible_gain = gain_text(verdict.gain)
-    words = printable(verdict.title[:400]) + (f"; {possible_gain} faster" if possible_gain else "")
+    words = printable(said.title[:400]) + (f"; {possible_gain} faster" if possible_gain else "")
     yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
-    if verdict.advice:
-        yield "what to do", wrap([(printable(verdict.advice[:400]), "text")], width, 0, 2)
-    findings = run.report.findings if run.report is not None else []
-    others = [finding for finding in findings if finding.code != verdict.code]
-    if others:
-        yield "also", [[(fit(finding.title, width), "text")] for finding in others[:MAX_OTHERS]]
+    if said.fix:
+        yield "do this", wrap([(printable(said.to_do[0][:400]), "text")], width, 0, 2)
+    if said.others:
+        yield "also", [[(fit(finding.title, width), "text")] for finding in said.others[:MAX_OTHERS]]
 
 
 def _steps_row(report: Report, width: int) -> list[Row]:

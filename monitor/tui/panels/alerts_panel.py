@@ -10,10 +10,10 @@ from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import Alert, Finding, Report, SlowStep
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
+from monitor.tui.drawing.answer_rows import SEVERITY
 from monitor.tui.drawing.rows import Row, printable, wrap
 from monitor.tui.drawing.time_cursor import value_at
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
-from monitor.tui.panels.header import SEVERITY
 
 MIN_BASELINE_SHIFT = 0.1  # share of the baseline: a smaller shift is noise
 MIN_ADAPTED_STEPS = 4  # slow steps in a row: fewer do not show a lasting change

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from monitor import units
-from monitor.diagnosis.explain import gain_text, shorten_advice
 from monitor.keymap import RESTORE
 from monitor.model import group
 from monitor.model.report import Outcome, Progress, Rates, Report
 from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import OpenWork, View
 from monitor.model.wall_time import STOPPED_BY_RULE, STOPPED_BY_YOU, TIME_LIMIT
-from monitor.tui.drawing.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
+from monitor.tui.drawing.answer_rows import WIDE, answered
+from monitor.tui.drawing.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
 from monitor.tui.drawing.themes import FILL
 from monitor.tui.panels.base import Rows, ViewOptions
 from trainhooks.protocol.start_waits import IMPORT
@@ -61,9 +61,10 @@ def _open_step_bar(view: View, options: ViewOptions, room: int) -> Row:
 
 
 MIN_NAME_WIDTH = 6  # cells
-ETA = "ETA "
-SINCE_FIRST_STEP = " since 1st step)"  # the end of a label that may be left out of its tile
-MIN_ADVICE_WIDTH = 24  # cells; shorter advice is not understood
+ETA, ELAPSED, COST = "ETA ", "elapsed ", "cost"
+MEAN = ", mean "  # the part of a label that may be left out of its tile: the rate since the first step
+MAX_ANSWER = 4  # rows
+MAX_TOLD_SIGNALS = 2  # metrics
 PULSE_SECONDS = 1.0  # seconds between two pulses
 SILENT_AFTER = 10.0  # seconds; a busy machine may miss a few pulses
 
@@ -77,7 +78,6 @@ _STATES = {
 _NO_ACTIVITY = "current activity unknown (console output only)"
 _STOPS = (STOPPED_BY_YOU, TIME_LIMIT)
 _EXIT_UNKNOWN = "exited; exit code unknown"
-SEVERITY = {"info": "accent", "warning": "warning", "critical": "bad"}
 
 
 def state(outcome: Outcome) -> tuple[str, str]:
@@ -169,9 +169,8 @@ def _start(work: OpenWork, is_first: bool) -> Row:
 
 def _after(step: int, report: Report) -> str:
     """Return the words for the time after a step while nothing later is known; none where the line above says it."""
-    is_quick = (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE_SECONDS
     is_shown_above = report.progress.steps_done - step in (0, 1)  # steps are counted from 0 or from 1
-    return "" if is_quick or is_shown_above else f"step {step:,} ended"
+    return "" if _is_quick(report) or is_shown_above else f"step {step:,} ended"
 
 
 def _for(seconds: float | None) -> str:
@@ -212,28 +211,24 @@ Fact = tuple[str, str, str]  # value, short label before it, long label below it
 
 def speeds(report: Report) -> list[Fact]:
     """Return the facts for the header, the most important first."""
-    whole, progress, rank = report.throughput, report.progress, shown_rank(report)
-    of = f"{rank}: " if rank else ""  # so that it is not read as the sum of all ranks
+    whole, progress = report.throughput, report.progress
     running = report.outcome.state == "running"
     recent = whole.recent if running else Rates()  # after the end only the whole run counts
     lately = recent_over(whole)
     value, label = _rate(units.pace(recent.steps_per_second), units.pace(whole.steps_per_second), "it/s", lately)
     facts: list[Fact] = [(value, f"{lately} " if lately and lately in label else "", label)]
-    current, mean = (units.rate(rates.tokens_per_second, "tok/s") for rates in (recent, whole))
-    value, label = _rate(current, mean, "tok/s", lately)
-    facts.append((of + value, "", label))
+    facts.append(_counted(report, recent, "tokens_per_second", "tok/s", lately))
     if running:
         known = progress.steps_total is not None
         facts.append((_eta(progress), ETA, "remaining (ETA)" if known else "ETA (total unknown)"))
-    facts.append((units.age(progress.elapsed_seconds), "elapsed ", "elapsed"))
+    facts.append((units.age(progress.elapsed_seconds), ELAPSED, "elapsed"))
     if progress.cost is not None:
         # After the end the cost so far is the total.
         total = units.money(progress.cost_total) if running else units.UNKNOWN
-        facts.append((units.money(progress.cost), "cost ", "cost" if total == units.UNKNOWN else f"of about {total}"))
+        label = COST if total == units.UNKNOWN else f"of about {total}"
+        facts.append((units.money(progress.cost), f"{COST} ", label))
     if whole.samples_per_second is not None:
-        current, mean = (units.rate(rates.samples_per_second, "samples/s") for rates in (recent, whole))
-        value, label = _rate(current, mean, "samples/s", lately)
-        facts.append((of + value, "", label))
+        facts.append(_counted(report, recent, "samples_per_second", "samples/s", lately))
     for collected, unit in (
         (whole.collected.env_steps_per_second, "env steps/s"),
         (whole.collected.completions_per_second, "completions/s"),
@@ -244,6 +239,18 @@ def speeds(report: Report) -> list[Fact]:
         value, label = _rate(units.share(recent.mfu), units.share(whole.mfu), "MFU", lately)
         facts.append((value, "MFU ", f"MFU, {label}"))
     return facts
+
+
+def _counted(report: Report, recent: Rates, name: str, unit: str, lately: str) -> Fact:
+    """Return a rate of all ranks together where it is known that they add up, else of the one shown."""
+    whole, job = report.throughput, report.throughput.job
+    mean, now, total = getattr(whole, name), getattr(recent, name), getattr(job, name, None)
+    of = f"{rank}: " if (rank := shown_rank(report)) else ""  # so that it is not read as the sum of all ranks
+    if mean and total:
+        # Ranks that add up take their steps together: what they do lately is in the same ratio.
+        of, mean, now = f"{len(report.ranks)} ranks: ", total, None if now is None else now * total / mean
+    value, label = _rate(units.rate(now, unit), units.rate(mean, unit), unit, lately)
+    return of + value, "", label
 
 
 def _remaining(view: View) -> Row:
@@ -263,14 +270,14 @@ def shown_rank(report: Report) -> str:
 
 
 def _rate(recent: str, whole: str, unit: str, over: str) -> tuple[str, str]:
-    """Return the recent rate and its label: the period, and the rate since the first step if it differs."""
+    """Return the recent rate and its label: the period, and the mean since the first step if it differs."""
     if whole == units.UNKNOWN and recent == units.UNKNOWN:
         return f"{units.UNKNOWN} {unit}", "unknown"
     if recent in (units.UNKNOWN, whole):
         return whole, SINCE
     number, _, its = whole.rpartition(" ")
     mean = number if recent.endswith(f" {its}") and its != "%" else whole
-    return recent, f"{over or 'lately'} ({mean}{SINCE_FIRST_STEP}"
+    return recent, f"{over or 'lately'}{MEAN}{mean}"
 
 
 def _eta(progress: Progress) -> str:
@@ -351,7 +358,9 @@ def _progress(view: View, width: int) -> Row:
 def _tiles(view: View, width: int) -> list[Row]:
     """Return the facts above their labels; labels after the first drop the mean if that makes room for one more."""
     full = [(value, label) for value, _, label in speeds(view.report)]
-    brief = [(value, label.partition(" (")[0] if label.endswith(SINCE_FIRST_STEP) else label) for value, label in full]
+    # What all tiles have in common is said once.
+    full[1:] = [(value, "mean" if label == SINCE else label) for value, label in full[1:]]
+    brief = [(value, label.partition(MEAN)[0]) for value, label in full]
     if _tiled([*full[:1], *brief[1:3]]) <= width:  # the time left matters more than any mean
         brief[0] = full[0]
     most = next((number for number in range(len(full), 0, -1) if _tiled(brief[:number]) <= width), 0)
@@ -373,76 +382,104 @@ def _tiled(facts: list[tuple[str, str]]) -> int:
     return sum(map(_tile, facts)) - 2
 
 
-def verdict(view: View, width: int, whole: bool = False) -> Row:
-    """Return the verdict in one row.
-
-    Args:
-        whole: add the advice to the row, as far as there is room.
-    """
-    finding = view.verdict
-    tone = SEVERITY.get(finding.severity, "accent")
-    most = gain_text(finding.gain)
-    right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
-    left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
-    room = width - row_width(left) - row_width(right) - 5
-    if whole and room >= MIN_ADVICE_WIDTH and (advice := shorten_advice(to_do(view), room, text_width)):
-        left += [("  → ", "accent"), (advice, "text")]
-    return spread(left, right, width)
-
-
-def to_do(view: View) -> str:
-    """Return what to do first: the finding's advice, else the first thing to try; empty where nothing is known."""
-    tries = (each.text for each in view.report.to_try)
-    return printable(view.verdict.advice or next(tries, ""))
+def standing(view: View) -> list[Row]:
+    """Return better or worse than the last run, what the training learns by, and how busy and hot its GPUs are."""
+    rows: list[Row] = []
+    before = view.previous_run
+    if view.against and before is not None and before.standing is not None:
+        tone = "good" if before.standing.high < 1.0 else "warning" if before.standing.low > 1.0 else "text"
+        words, than, when = view.against.partition(" than " if " than " in view.against else " as the ")
+        rows.append([(words, f"{tone} bold"), (than + when, "muted")])
+    learnt: list[Row] = []
+    for signal in view.signals[:MAX_TOLD_SIGNALS]:
+        value, comma, trend = printable(str(signal)).partition(",")
+        learnt.append([(value, "text"), (comma + trend, "muted")])
+    machine = _machine(view.report)
+    return [*rows, *learnt[:1], *([[(machine, "text")]] if machine else []), *learnt[1:]]
 
 
-def in_two(view: View, width: int) -> list[Row]:
-    """Return the verdict in two rows: all of its title if one row is too short, else title and advice."""
-    finding = view.verdict
-    whole: Row = [("▌", ""), (finding.title, "")]
-    most = gain_text(finding.gain)
-    if row_width(whole) + (text_width(most) + 9 if most else 0) <= width:
-        return [verdict(view, width), reason(view, width)]
-    tone = SEVERITY.get(finding.severity, "accent")
-    right: Row = [(f"{most} faster ", f"{tone} bold")] if most else []
-    first, *more = wrap([("▌", tone), (printable(finding.title[:400]), f"{tone} bold")], width - 1, 0, 2)
-    second = [("▌", tone), *more[0]] if more else reason(view, width)  # without `more` only the gain had no room
-    return [first, spread(second or [("▌", tone)], right, width)]
-
-
-def reason(view: View, width: int) -> Row:
-    """Return the advice, with the evidence if both fit; the findings screen shows all of it."""
-    finding = view.verdict
-    edge: Row = [("▌", SEVERITY.get(finding.severity, "accent"))]
-    evidence = fit("; ".join(finding.evidence[:2]), width)
-    advice = shorten_advice(to_do(view), width - 3, text_width) or fit(to_do(view), width)
-    if not advice:
-        return [*edge, (evidence, "muted")] if evidence else []
-    advised: Row = [("→ ", "accent"), (advice, "text")]
-    both: Row = [*edge, *advised, ("   ", "text"), (evidence, "muted")]
-    return both if evidence and row_width(both) <= width else [*edge, *advised]
+def _machine(report: Report) -> str:
+    """Return `8 GPUs 90% to 97% busy, 71 °C`, the hottest one's; without GPUs the cores that the training uses."""
+    gpus = [gpu for gpu in report.gpus if gpu.ours is not False]
+    if not gpus:
+        cores, used = report.host.cores, report.host.tree_cpu
+        return f"CPU {used / 100:.1f} of {cores} cores" if used is not None and cores else ""
+    busy = sorted(gpu.utilization for gpu in gpus if gpu.utilization is not None)
+    heat = [gpu.temperature for gpu in gpus if gpu.temperature is not None]
+    facts = []
+    if busy:
+        low, high = units.percent(busy[0]), units.percent(busy[-1])
+        facts.append(f"{low if low == high else f'{low} to {high}'} busy")
+    facts += [f"{max(heat):.0f} °C"] if heat else []
+    return f"{units.plural(len(gpus), 'GPU', 'GPUs').removeprefix('1 ')} {', '.join(facts)}" if facts else ""
 
 
 def header(view: View, options: ViewOptions, width: int, height: int, reasons: bool = True) -> list[Row]:
-    if height >= 6:
-        rows = [_first(view, options, width, False)[0], _progress(view, width), *_tiles(view, width)]
-        rows.append(with_open_step(view, options, [(" ", "text"), *now(view)], width))
-        if height >= 8:
-            rows += [[], verdict(view, width), reason(view, width)]
-        else:
-            rows.append(verdict(view, width, whole=True))
-        return rows
-    first, has_step = _first(view, options, width, True)
+    """Return the state, the numbers, how it goes and what it does now; from four rows on the verdict with its fix."""
+    notes = [note] if height < 7 and (note := skipped(view.report.progress, reasons)) else []
+    first, has_step = _first(view, options, width, height < 7)
     step: Row = [] if has_step else [(step_of_total(view.report.progress), "text")]
-    notes = [note] if (note := skipped(view.report.progress, reasons)) else []
-    line, doing = _in_brief(view, width, step, notes) if height >= 3 else ([], _in_one(view, width, step, notes))
-    doing = with_open_step(view, options, doing, width)
-    return {
-        1: [first],
-        2: [first, doing],
-        3: [first, line, doing],
-        4: [first, line, doing, verdict(view, width, whole=True)],
-    }.get(height, [first, line, doing, *in_two(view, width)])
+    if height < 4:
+        line, doing = _in_brief(view, width, step, notes) if height > 2 else ([], _in_one(view, width, step, notes))
+        doing = with_open_step(view, options, doing, width)
+        return [first, line, doing] if height == 3 else [first, doing][:height]
+    facts, told = [first], standing(view) if height > 4 else []
+    if height >= 7:
+        facts.append(_progress(view, width))
+    if height >= 8 and view.report.progress.steps_done:
+        facts += _tiles(view, width)
+    elif height > 4 or not _is_news(view):
+        numbers, rest = _known_numbers(view, width, step)
+        facts += [numbers] if row_width(numbers) > 1 else []
+        told += rest
+    doing = [] if height == 4 and len(facts) > 1 else _doing(view)
+    if told and height > 5:
+        facts.append(_numbers(told, width))
+        told = []
+    doing = _with([(" ", "text"), *doing], [*told, *notes] if height > 4 else [], width)
+    if row_width(doing) > 1:
+        facts.append(with_open_step(view, options, doing, width))
+    return [*facts, *answered(view, width, min(MAX_ANSWER, height - len(facts)))]
+
+
+def _known_numbers(view: View, width: int, step: Row) -> tuple[Row, list[Row]]:
+    """Return the known facts that fit into one row, the time left among them, and those that do not fit."""
+    facts = [fact for fact in speeds(view.report) if not fact[0].startswith(units.UNKNOWN)]
+    if width < WIDE and facts:  # the number itself needs the room
+        facts[0] = (facts[0][0], "", facts[0][2])
+    facts.sort(key=lambda fact: fact[1] == ELAPSED)  # what has passed is the least news
+    numbers = [*([step] if step else []), *map(_number, facts)]
+    line, left = _numbers(numbers, width), _remaining(view)
+    if left and not _within(left, line):
+        line = _numbers([numbers[0], left, *numbers[1:]], width)
+    return line, [number for number in numbers if not _within(number, line)]
+
+
+def _doing(view: View) -> Row:
+    """Return what the run does now, as long as it lasts: else the rows below would move up and down with each step."""
+    report, work = view.report, view.open
+    if view.loading is None and report.outcome.state == "finished" and report.outcome.exit_code == 0:
+        return []  # its state says it
+    if report.outcome.state != "running" or _is_news(view):
+        return now(view)
+    if not work.spans and _is_quick(report) and (work.step_seconds or 0.0) < LONG_STEP:
+        return []
+    if work.step is None and not work.spans and report.run.source == "console":
+        return []  # it is never known
+    return now(view) or [("between steps", "muted")]
+
+
+def _is_quick(report: Report) -> bool:
+    """Return whether steps take less time than passes between two pulses."""
+    return (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE_SECONDS
+
+
+def _is_news(view: View) -> bool:
+    """Return whether what the run does now matters more than its numbers: it is no step of many."""
+    work, outcome = view.open, view.report.outcome
+    silent = work.silent_for is not None and work.silent_for >= SILENT_AFTER
+    odd = silent or view.loading is not None or work.restarting is not None
+    return odd or outcome.state == "lost" or bool(outcome.error) or not view.report.progress.steps_done
 
 
 def _in_one(view: View, width: int, step: Row, notes: list[Row]) -> Row:
@@ -455,7 +492,7 @@ def _in_one(view: View, width: int, step: Row, notes: list[Row]) -> Row:
 
 def _in_brief(view: View, width: int, step: Row, notes: list[Row]) -> tuple[Row, Row]:
     """Return the row of numbers and that of the current activity; one of them has the time left, if there is room."""
-    numbers: list[Row] = [[(prefix, "muted"), (value, "text bold")] for value, prefix, _ in speeds(view.report)]
+    numbers = [_number(fact) for fact in speeds(view.report)]
     head, left = [step] if step else [], _remaining(view)
     line, doing = _numbers([*head, *numbers], width), [(" ", "text"), *now(view)]
     if not left or _within(left, line):
@@ -464,6 +501,13 @@ def _in_brief(view: View, width: int, step: Row, notes: list[Row]) -> tuple[Row,
     if not _within(left, doing):
         line = _numbers([*head, numbers[0], left, *numbers[1:]], width)
     return line, doing
+
+
+def _number(fact: Fact) -> Row:
+    value, prefix, label = fact
+    if prefix.startswith(COST) and label != COST:  # `$2.75 of ~$7.57`
+        return [(value, "text bold"), (f" {label.replace('about ', '~')}", "muted")]
+    return [(prefix, "muted"), (value, "text bold")]
 
 
 def _numbers(parts: list[Row], width: int) -> Row:
@@ -484,7 +528,8 @@ class Header(Rows):
         return (
             report.outcome, report.progress, report.throughput, report.run.name, report.run.host, report.run.ranks,
             report.run.source, report.run.imported, view.verdict, view.open, view.label, view.loading,
-            view.typical_startup, options.title, options.paused, options.cursor, options.mouse_given,
+            report.to_try, view.previous_run, view.signals, _machine(report), view.typical_startup,
+            options.title, options.paused, options.cursor, options.mouse_given,
         )  # fmt: skip
 
     def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 
 from monitor import units
+from monitor.diagnosis.answer import answer
 from monitor.diagnosis.explain import CODES, Page, gain_line, gain_text, read_page
 from monitor.keymap import OPEN, RESTORE
 from monitor.model.comparison.what_if import is_past
 from monitor.model.report import Finding, Suggestion
 from monitor.model.view import View
+from monitor.tui.drawing.answer_rows import SEVERITY
 from monitor.tui.drawing.rows import Row, cut, printable, row_width, spread, wrap
 from monitor.tui.panels.alerts_panel import entries
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.header import SEVERITY
 from monitor.tui.screens.page import ListBody, screen, with_no_break_spaces
 
 SEVERITY_WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # shown as text, not only as color
@@ -42,9 +44,11 @@ def at_the_end(finding: Finding, width: int) -> Row:
 
 
 def listed_findings(view: View) -> list[Finding]:
-    """Return the findings, after the verdict if that is not one of them."""
+    """Return the findings, after the verdict if that is not one of them: with what to do, as everywhere."""
     findings = view.report.findings
-    return findings if any(finding.code == view.verdict.code for finding in findings) else [view.verdict, *findings]
+    if any(finding.code == view.verdict.code for finding in findings):
+        return findings
+    return [replace(view.verdict, advice=next(iter(answer(view.report, view.verdict).to_do), "")), *findings]
 
 
 def no_alert(view: View) -> str:

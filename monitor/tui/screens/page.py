@@ -13,12 +13,13 @@ from textual.events import Key, Resize
 from monitor.keymap import LANE, RESTORE, SCREEN_ACTIONS, SEARCH_ACTIONS, Action
 from monitor.model.view import View
 from monitor.tui.actions import screen_bindings
+from monitor.tui.drawing.answer_rows import verdict
 from monitor.tui.drawing.clock_lanes import with_clock
 from monitor.tui.drawing.layout import MARGIN
 from monitor.tui.drawing.rows import Row, Span, fit, row_width, spread
 from monitor.tui.panels.base import Rows, ScrollPanel, ViewOptions, import_modules
 from monitor.tui.panels.footer import Footer
-from monitor.tui.panels.header import Header, header, verdict
+from monitor.tui.panels.header import Header, header
 from monitor.tui.terminal_output import LeanScreen
 
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
@@ -278,7 +279,7 @@ class PageHeader(Header):
 
     def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         rows = header(view, options, width, min(height, 3), reasons=False)
-        return [*rows, verdict(view, width)] if height > 3 else rows
+        return [*rows, verdict(view, width, whole=True)] if height > 3 else rows
 
 
 class PageFooter(Footer):

@@ -81,6 +81,23 @@ dist.destroy_process_group()
 """
 
 
+# The optimizer's step takes rank 1 longer; rank 0 waits for it in the next backward.
+SLOW_OPTIMIZER = """
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group('gloo')
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer.register_step_post_hook(lambda *_: time.sleep(0.04 if dist.get_rank() == 1 else 0.0))
+for _ in range(60):
+    loss = torch.nn.functional.mse_loss(model(torch.ones(4, 32)), torch.ones(4, 32))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
 def script(path: Path, source: str, name: str = "job.py") -> Path:
     path.mkdir(exist_ok=True)
     (path / name).write_text(PREAMBLE + textwrap.dedent(source))
@@ -233,3 +250,14 @@ def test_torchrun_under_trainmon_names_the_rank_that_the_others_wait_for(tmp_pat
     assert known.straggler is not None and known.straggler.rank == 1, known.ranks
     waits = [row.wait_seconds for row in known.ranks]
     assert waits[0] is not None and waits[1] is not None and waits[0] > 4 * waits[1]
+
+
+@pytest.mark.long
+def test_a_rank_that_is_late_for_its_optimizer_is_named_by_its_calls(tmp_path: Path) -> None:
+    seen = watched(tmp_path, *TORCHRUN, str(script(tmp_path, SLOW_OPTIMIZER)))
+    assert seen.code == 0, seen.err
+    assert seen.events("collectives") and seen.events("collectives", rank=1)
+    slow = seen.report.straggler
+    assert slow is not None and (slow.rank, slow.basis, slow.culprit) == (1, "calls", "optimizer"), seen.report.ranks
+    assert slow.own_seconds is not None and slow.others_seconds is not None
+    assert slow.own_seconds > 0.03 > slow.others_seconds and "time.sleep" in (slow.place or "")

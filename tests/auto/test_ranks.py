@@ -260,4 +260,4 @@ def test_a_rank_that_is_late_for_its_optimizer_is_named_by_its_calls(tmp_path: P
     slow = seen.report.straggler
     assert slow is not None and (slow.rank, slow.basis, slow.culprit) == (1, "calls", "optimizer"), seen.report.ranks
     assert slow.own_seconds is not None and slow.others_seconds is not None
-    assert slow.own_seconds > 0.03 > slow.others_seconds and "time.sleep" in (slow.place or "")
+    assert slow.own_seconds > slow.others_seconds and "time.sleep" in (slow.place or "")

@@ -154,6 +154,8 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
     "trace": (Action("ask", ("n",), "Trace three steps now; asks first", "trace now"), *_ROWS),
     "log": (
         _FIND,
+        Action("only", ("&",), "Only the lines with a match, of the whole output; again: all", "only matches"),
+        Action("step", ("enter",), "Open the step that was open when the line at ▸ was printed", "its step"),
         Action("next(-1)", ("n",), "Go to the match before", "match"),
         Action("next(1)", ("N",), "Go to the next match"),
         *_ROWS,

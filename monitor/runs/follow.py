@@ -226,6 +226,7 @@ class Run:
             loading=loading,
             console=console,
             console_lines=seen,
+            console_starts=self._console.starts(),
             console_file=self.path / rundir.CONSOLE,
             console_times=times,
             typical_startup=None if current.report.progress.steps_done else self._typical_startup(),

@@ -238,6 +238,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self._close_page()
         else:
             screen = screen_classes()[name]()
+            screen.body.begin_at(self._looked_at)
             if name == "steps" and isinstance(screen.body, ListBody) and self._cursor is not None:
                 screen.body.selected = self._cursor, 1
             if page is None:
@@ -245,6 +246,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
             else:
                 self.switch_screen(screen)
         self.call_after_refresh(self._draw)
+
+    @property
+    def _looked_at(self) -> int | None:
+        """The step that the user looks at: the opened one, or that of the time cursor."""
+        opened = self._page.body.opened_step if self._page is not None else None
+        return self._cursor if opened is None else opened
 
     def action_open(self, name: str, key: object) -> None:
         """Open an entry of the list on a screen: a step, a finding. A click calls this."""

@@ -127,7 +127,8 @@ def _ranks(report: Report) -> str:
         return ""
     slow = report.straggler
     waits = f", the others wait {share(slow.share)} for rank {slow.rank}" if slow is not None else ""
-    return f"{report.run.ranks} ranks{waits}"
+    shown = f", figures of rank {report.run.rank}" if report.run.rank is not None else ""
+    return f"{report.run.ranks} ranks{shown}{waits}"
 
 
 def _signals(view: View) -> list[str]:

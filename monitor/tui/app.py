@@ -370,6 +370,16 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self._metric = name
             self._draw()
 
+    def action_rank(self, rank: int) -> None:
+        """Show one rank on all screens."""
+        self._close_page()
+        self._feed.show_rank(rank)
+        self.notify(f"Reading what rank {rank} has reported", timeout=2, markup=False)
+
+    @property
+    def _is_one_rank(self) -> bool:
+        return self._shown is not None and self._shown.report.run.rank is not None
+
     def _rearrange(self, change: Callable[[], None]) -> None:
         change()
         self.call_after_refresh(self._draw)  # panels are not drawn while they are hidden
@@ -387,6 +397,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._cursor is not None and (page is None or page.body.screen_name == "charts"):
             self._cursor = None
             self._draw()
+        elif page is None and self._is_one_rank and self.board.is_plain:
+            self._feed.show_rank(None)
         elif page is None:
             self._rearrange(self.board.restore)
         elif not page.leave():

@@ -28,6 +28,9 @@ class _Still:
     def stop(self) -> None:
         """Nothing runs."""
 
+    def show_rank(self, rank: int | None) -> None:
+        """There is no other view."""
+
 
 def picture(
     view: View, screen: str = OVERVIEW, size: tuple[int, int] = (160, 45), theme: str = PALETTES[0].name

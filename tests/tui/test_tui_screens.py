@@ -303,6 +303,38 @@ async def test_ranks_by_phase_and_one_opened_beside_the_others(app_on, screen_te
         assert "▸3" in screen_text(app)
 
 
+async def test_enter_on_an_opened_rank_shows_it_on_all_screens(app_on, screen_text) -> None:
+    view = views.eight_ranks()
+    app = app_on(view)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await press(pilot, "r", "down", "enter")
+        assert "Enter: rank" in screen_text(app) and app_on.feed.rank is None
+        await press(pilot, "enter")
+        assert app_on.feed.rank is not None
+        rank = app_on.feed.rank
+        run = replace(view.report.run, rank=rank)
+        app_on.feed.push(replace(view, report=replace(view.report, run=run)))
+        await press(pilot, "s")
+        assert f"RANK {rank} · Esc for all" in screen_text(app) and f"of rank {rank}" in screen_text(app)
+        await press(pilot, "escape")
+        assert app_on.feed.rank == rank, "from a screen to the overview of that rank"
+        await press(pilot, "escape")
+        assert app_on.feed.rank is None
+
+
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)])
+@pytest.mark.parametrize("number", [64, 1024])
+async def test_all_ranks_of_a_large_job_are_seen_at_once(app_on, screen_text, number, size) -> None:
+    app = app_on(views.many_ranks(number))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "r")
+        strip = [row for row in screen_text(app).split("\n") if row.count("░") > 20 and "▇" not in row]
+        assert 0 < len(strip) <= 8 and sum(row.count("▒") + row.count("█") for row in strip) >= 1
+        await press(pilot, "escape", "8")
+        rows = [row for row in screen_text(app).split("\n") if "░" * 8 in row and "▇" not in row]
+        assert "slowest" in screen_text(app) and (rows or size == (80, 24))
+
+
 def test_progress_bars_are_drawn_to_the_width_and_keep_their_figures() -> None:
     row = progress_bar("epoch 2:  46%|████████▌         | 46/100 [00:04<00:05, 9.8it/s]", 70)
     assert row_width(row) <= 70

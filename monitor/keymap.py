@@ -83,6 +83,7 @@ GLOBAL_ACTIONS: tuple[Action, ...] = (
     Action("palette", (":", "ctrl+p"), "Find an action or a screen by its name", setting="palette"),
     Action("stacks", ("S",), "Stacks: where each thread of each rank is now", setting="stacks"),
     Action("copy", ("Y",), "Copy the short report to the clipboard: why, what to do", setting="copy"),
+    Action("write", ("ctrl+s",), "Write the screen into a file here, as a picture (SVG)", setting="write"),
     MOUSE,
     Action("pause", _PAUSE_KEYS, "Pause the screen: nothing moves until you press it again", "pause", "pause"),
     Action("maximize", ("f", "z", "enter"), "Give the focused panel the whole screen, and back", "full", "full"),

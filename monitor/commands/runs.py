@@ -66,6 +66,13 @@ def stop(context: click.Context, run: str) -> None:
     type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
     help="As one page for a browser that loads nothing from elsewhere; - is stdout.",
 )
+@click.option(
+    "--svg",
+    "picture_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
+    help="The overview as a picture; - is stdout. Other screens: trainmon snapshot.",
+)
 @rank_option
 @click.option("--against", metavar="RUN", help="With --html: an earlier run to compare with.")
 @click.option(
@@ -80,6 +87,7 @@ def report(
     run: str | None,
     form: str | None,
     page: Path | None,
+    picture_file: Path | None,
     rank: int | None,
     against: str | None,
     assumptions: tuple[str, ...],
@@ -92,8 +100,9 @@ def report(
     from monitor.reports import card, report_json, run_text, what_if_text
 
     settings.bounds()
-    if page is not None and form is not None:
-        raise UserError(f"--html and --{form} are two forms of the report; ask for one at a time")
+    files = [name for name, file in (("html", page), ("svg", picture_file)) if file is not None]
+    if len(forms := [*files, *([form] if form is not None else [])]) > 1:
+        raise UserError(f"--{forms[0]} and --{forms[1]} are two forms of the report; ask for one at a time")
     if against is not None and page is None:
         raise UserError("--against goes with --html; in text: trainmon compare BEFORE AFTER")
     view = view_of(run, rank=rank)
@@ -105,6 +114,10 @@ def report(
             raise UserError(str(error)) from None
     if page is not None:
         _write_page(view, against, page)
+    elif picture_file is not None:
+        from monitor.tui.snapshot import picture
+
+        write_out(picture(view), picture_file)
     elif form == "json":
         click.echo(report_json.as_json(view_report))
     elif form is None and not assumptions:

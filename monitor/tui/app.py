@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,7 +59,9 @@ from monitor.tui.textual_private import (
     report_mouse,
     set_color_system,
 )
+from trainhooks.protocol.rundir import slug
 
+MAX_STEM = 120  # characters of the name of a picture
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
 CHARTS_ACROSS = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 
@@ -302,6 +305,21 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._card is not None and self._shown is not None:
             self.copy_to_clipboard(self._card(self._shown))
             self.notify("Copied the short report, where the terminal lets programs copy (OSC 52)", markup=False)
+
+    def action_write(self) -> None:
+        """Write what is on screen into a new file in the working directory."""
+        from monitor.tui.snapshot import without_fonts  # imports this module
+
+        screen = self._page.body.screen_name if self._page is not None else "overview"
+        stem = slug(f"trainmon-{self.title}-{screen}", MAX_STEM)
+        try:
+            file = Path(f"{stem}-{time.strftime('%H%M%S')}.svg").absolute()
+            with open(file, "x", encoding="utf-8") as out:
+                out.write(without_fonts(self.export_screenshot(title=" ")))
+        except OSError as error:
+            self.notify(f"Not written: {error.strerror or error}", severity="error", markup=False)
+        else:
+            self.notify(f"Wrote {file}", markup=False)
 
     def action_help(self) -> None:
         page = self._page

@@ -32,6 +32,11 @@ class _Still:
         """There is no other view."""
 
 
+def without_fonts(picture: str) -> str:
+    """Return a picture of Rich's that loads nothing."""
+    return _FONTS.sub("", picture)
+
+
 def picture(
     view: View, screen: str = OVERVIEW, size: tuple[int, int] = (160, 45), theme: str = PALETTES[0].name
 ) -> str:
@@ -56,4 +61,4 @@ def picture(
         app.exit("detach")
 
     app.run(headless=True, size=size, auto_pilot=draw)
-    return _FONTS.sub("", drawn[0])
+    return without_fonts(drawn[0])

@@ -301,7 +301,7 @@ class StepTable(ListBody):
         " tok/s counts the step's own time, without the pause before it. The last column is the main metric (reward or"
         " loss), if there is room.",
         "On a GPU the times are GPU times of the steps timed by CUDA events: all, or a random sample of short ones."
-        " h switches to the host clock, which times every step. Enter opens a step: phases, metrics, GPUs, output, stacks.",
+        " h switches to the host clock, which times every step. Enter opens a step: phases, metrics, GPUs, stacks.",
     )
 
     def __init__(self) -> None:

@@ -86,6 +86,7 @@ TABLES: dict[type[DOMNode], tuple[keymap.Action, ...]] = {
     dialogs.PaletteScreen: keymap.PALETTE_ACTIONS,
     dialogs.MetricScreen: (),
     runs_app.StopQuestion: keymap.STOP_RUN_ACTIONS,
+    runs_app.RunsHelp: keymap.HELP_ACTIONS,
     runs_app.CompareScreen: keymap.COMPARISON_ACTIONS,
 }
 

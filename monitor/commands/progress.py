@@ -25,16 +25,19 @@ EXIT_SECONDS, LOST_SECONDS = 5.0, 1.5
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds between two looks at the run: a whole view costs too much for each event
 
 
-def views(path: Path, seconds: float, chosen: int | None = None, until: float = math.inf) -> Iterator[View]:
+def views(
+    path: Path, seconds: float, chosen: int | None = None, until: float = math.inf, rank: int | None = None
+) -> Iterator[View]:
     """Yield a View every `seconds`, the first when the history has been read, the last when the run has ended.
 
     Args:
         chosen: the place of the training, where several ran under the run's command.
         until: a reading of the monotonic clock, at which a View is due, too.
+        rank: the one whose figures they have; None: the lowest.
     """
     from monitor.runs.follow import Run
 
-    run = Run(path, chosen)
+    run = Run(path, chosen, rank)
     try:
         due, lost_at = 0.0, math.inf
         while True:

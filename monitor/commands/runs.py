@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.attach_pid import unwatched_lines
-from monitor.commands.showing import FiniteRange, write_out
+from monitor.commands.showing import FiniteRange, rank_option, write_out
 from monitor.errors import UserError, say
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ def stop(context: click.Context, run: str) -> None:
     type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
     help="As one page for a browser that loads nothing from elsewhere; - is stdout.",
 )
+@click.option(
+    "--svg",
+    "picture_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
+    help="The overview as a picture; - is stdout. Other screens: trainmon snapshot.",
+)
+@rank_option
 @click.option("--against", metavar="RUN", help="With --html: an earlier run to compare with.")
 @click.option(
     "--what-if",
@@ -76,7 +84,13 @@ def stop(context: click.Context, run: str) -> None:
     "phase, a span, startup, between_steps or teardown; repeatable.",
 )
 def report(
-    run: str | None, form: str | None, page: Path | None, against: str | None, assumptions: tuple[str, ...]
+    run: str | None,
+    form: str | None,
+    page: Path | None,
+    picture_file: Path | None,
+    rank: int | None,
+    against: str | None,
+    assumptions: tuple[str, ...],
 ) -> None:
     """Print a report of a run: how it goes, why it is slow, what to do, where the time went.
 
@@ -86,11 +100,12 @@ def report(
     from monitor.reports import card, report_json, run_text, what_if_text
 
     settings.bounds()
-    if page is not None and form is not None:
-        raise UserError(f"--html and --{form} are two forms of the report; ask for one at a time")
+    files = [name for name, file in (("html", page), ("svg", picture_file)) if file is not None]
+    if len(forms := [*files, *([form] if form is not None else [])]) > 1:
+        raise UserError(f"--{forms[0]} and --{forms[1]} are two forms of the report; ask for one at a time")
     if against is not None and page is None:
         raise UserError("--against goes with --html; in text: trainmon compare BEFORE AFTER")
-    view = view_of(run)
+    view = view_of(run, rank=rank)
     view_report = view.report
     if assumptions:
         try:
@@ -99,6 +114,10 @@ def report(
             raise UserError(str(error)) from None
     if page is not None:
         _write_page(view, against, page)
+    elif picture_file is not None:
+        from monitor.tui.snapshot import picture
+
+        write_out(picture(view), picture_file)
     elif form == "json":
         click.echo(report_json.as_json(view_report))
     elif form is None and not assumptions:
@@ -115,9 +134,16 @@ def _write_page(view: View, against: str | None, file: Path) -> None:
     write_out(html_report.page(view, comparison), file)
 
 
-def view_of(run: str | None, measured: bool = True) -> View:
-    """Return the view of a run, or of a journal file."""
-    return _view(*_source_of(run), measured)
+def view_of(run: str | None, measured: bool = True, rank: int | None = None) -> View:
+    """Return the view of a run, or of a journal file.
+
+    Args:
+        rank: the one whose figures it has; None: the lowest.
+
+    Raises:
+        UserError: there is no such run, or no such rank of it.
+    """
+    return _view(*_source_of(run), measured, rank)
 
 
 def _source_of(run: str | None) -> tuple[Path, int | None]:
@@ -131,11 +157,16 @@ def _source_of(run: str | None) -> tuple[Path, int | None]:
     return catalogue.resolve_training(run)
 
 
-def _view(path: Path, chosen: int | None, measured: bool) -> View:
+def _view(path: Path, chosen: int | None, measured: bool, rank: int | None = None) -> View:
     from monitor.runs.follow import load
-    from monitor.runs.replay import recorded
+    from monitor.runs.replay import check_rank, recorded
+    from monitor.sources.run_directory import ranks_of
 
-    return recorded(path) if path.is_file() else load(path, measured, chosen)
+    if path.is_file():
+        return recorded(path, rank)
+    if rank is not None:
+        check_rank(rank, ranks_of(path), path.name)
+    return load(path, measured, chosen, rank)
 
 
 @click.command()

@@ -54,6 +54,13 @@ def duration_option(context: click.Context, option: click.Parameter, value: str 
     return length
 
 
+def rank_option(command: Command) -> Command:
+    """Add the option of every command that shows one run: which rank's figures."""
+    return click.option(
+        "--rank", type=click.IntRange(min=0), metavar="N", help="Show the figures of this rank, not of the lowest."
+    )(command)
+
+
 def watching_options(command: Command) -> Command:
     """Add the options of every command that watches one run."""
     command = click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")(command)
@@ -62,7 +69,11 @@ def watching_options(command: Command) -> Command:
 
 
 def show(
-    path: Path, low_bandwidth: bool, alerting: AlertOptions, training: LaunchedTraining | None = None
+    path: Path,
+    low_bandwidth: bool,
+    alerting: AlertOptions,
+    training: LaunchedTraining | None = None,
+    rank: int | None = None,
 ) -> str | None:
     """Show the dashboard and return its result, "detach" or "ended"; print the error and return None if it crashed.
 
@@ -79,7 +90,7 @@ def show(
         from monitor.tui.feed import load_preferences
 
         app = TrainmonApp(
-            Follower(path),
+            Follower(path, rank=rank),
             title=path.name,
             stop_training=partial(stops.stop, path),
             ask_for_trace=partial(ask_and_tell, path),

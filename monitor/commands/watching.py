@@ -14,7 +14,15 @@ from monitor.commands.attach_pid import run_of, unwatched_lines
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
 from monitor.commands.runs import view_of
-from monitor.commands.showing import FiniteRange, short_report, show, tell_how_to_attach, watching_options, write_out
+from monitor.commands.showing import (
+    FiniteRange,
+    rank_option,
+    short_report,
+    show,
+    tell_how_to_attach,
+    watching_options,
+    write_out,
+)
 from monitor.commands.stop_requests import StopRequests
 from monitor.errors import UserError
 from monitor.keymap import SCREENS
@@ -35,6 +43,7 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.option("--pid", type=int, help="A training that was started without trainmon: make a run of it, from outside.")
 @click.option("--log", type=click.Path(path_type=Path), help="With --pid: the file that it prints to, if not known.")
 @click.option("--yes", is_flag=True, help="With --pid: ask no question.")
+@rank_option
 @watching_options
 @click.pass_context
 def attach(
@@ -45,6 +54,7 @@ def attach(
     yes: bool,
     once: bool,
     as_json: bool,
+    rank: int | None,
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -60,6 +70,8 @@ def attach(
     from monitor.alert_options import alert_options
     from monitor.running import recorder_process
     from monitor.runs import catalogue
+    from monitor.runs.replay import check_rank
+    from monitor.sources.run_directory import ranks_of
     from monitor.sources.sockets import shortage
 
     if pid is not None and run:
@@ -73,22 +85,24 @@ def attach(
     if (short := shortage()) is not None:
         click.echo(f"no live socket: {short}; the journals are read instead", err=True)
     recorder_process.ensure_recorder(path)
+    if rank is not None:
+        check_rank(rank, ranks_of(path), path.name)
     if once:
         from monitor.reports.report_json import as_line
         from monitor.reports.run_summary import screen
         from monitor.runs.follow import load
 
-        view = load(path)
+        view = load(path, rank=rank)
         click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
         return
     with alerting.while_attached(path):
         if as_json:
-            print_json(views(path, OBJECT_SECONDS))
+            print_json(views(path, OBJECT_SECONDS, rank=rank))
         elif not can_draw():
             click.echo(f"no terminal to draw on: a line each {LINE_SECONDS:g} s until the run ends", err=True)
-            print_progress(views(path, LINE_SECONDS))
+            print_progress(views(path, LINE_SECONDS, rank=rank))
         else:
-            how = show(path, settings.saves_bandwidth(low_bandwidth), alerting)
+            how = show(path, settings.saves_bandwidth(low_bandwidth), alerting, rank=rank)
             if how == "detach" and catalogue.state(path)[0] == "running":
                 tell_how_to_attach(path)
             context.exit(1 if how is None else 0)
@@ -123,16 +137,17 @@ def _choose() -> Path:
     show_default=True,
     help="Seconds of the recording a second; 0 begins in pause.",
 )
+@rank_option
 @click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
 @click.pass_context
-def replay(context: click.Context, run: str | None, speed: float, low_bandwidth: bool) -> None:
+def replay(context: click.Context, run: str | None, speed: float, rank: int | None, low_bandwidth: bool) -> None:
     """Play a run, or a journal in a file, as if it happened now. Every screen says that it is a replay.
 
     p pauses and resumes; . and , move by a step, ) and ( by a twentieth of the recording; + and - change the speed.
     """
     from monitor.runs.replay import Playback, open_player
 
-    player = open_player(run)
+    player = open_player(run, rank)
     if can_draw():
         from monitor import settings
 

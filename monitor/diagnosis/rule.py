@@ -174,7 +174,7 @@ class Evidence:
     @property
     def held(self) -> Held | None:
         """Where the training has stood since its last sign of progress: while it does, that is no habit yet."""
-        return self.state.held.get(self.state.lead or 0)
+        return self.state.held.get(self.state.lead if self.state.lead is not None else self.state.chosen or 0)
 
     @property
     def stood(self) -> Held | None:

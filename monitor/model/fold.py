@@ -141,14 +141,19 @@ def _rank_state(state: RunState, producer: Producer) -> RankState | None:
         return state.console
     rank = producer.rank
     rank_state = state.hooked.get(rank)
-    if rank_state is None and (state.lead is None or rank < state.lead):
+    if rank_state is None and _may_lead(state, rank):
         source = "native" if producer.source == "native" else "hooks"
         rank_state = state.hooked[rank] = RankState(source, rank)
     return rank_state
 
 
+def _may_lead(state: RunState, rank: int) -> bool:
+    """Return whether this rank's figures become the run's with its first step: it is the lowest, or the chosen one."""
+    return rank == state.chosen if state.chosen is not None else state.lead is None or rank < state.lead
+
+
 def _set_leader(state: RunState, rank: int) -> None:
-    """Make this rank the one whose figures are the run's: it is the lowest rank with steps."""
+    """Make this rank the one whose figures are the run's: it is the lowest rank with steps, or the chosen one."""
     state.lead = rank
     for above in [higher for higher in state.hooked if higher > rank]:
         del state.hooked[above]
@@ -219,7 +224,7 @@ def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
         producer.source = "hooks"
         _begins_to_learn(state, producer)
     if producer.source not in _NOT_RANKS:
-        if state.lead is None or producer.rank < state.lead:
+        if producer.rank != state.lead and _may_lead(state, producer.rank):
             _rank_state(state, producer)
             _set_leader(state, producer.rank)
         rank = state.ranks.get(producer.rank)

@@ -51,6 +51,7 @@ def begin_training(state: RunState) -> RunState:
     for one in state.ended[:-MAX_LATE][-1:]:  # the others before it are rows already
         one.member, one.state = member_row(one), RunState()
     newest = state.newest = RunState(
+        chosen=state.chosen,
         producers={
             name: replace(producer, process_started=begin, hello=begin, ended=None, error=None, place=None)
             for name, producer in state.producers.items()

@@ -30,6 +30,7 @@ class Run:
     host: str | None = None
     started: float | None = None  # Unix time
     ranks: int = 0
+    rank: int | None = None  # the one that this report was asked for; None: of several, the lowest one's figures
     facts: RunFacts = field(default_factory=RunFacts)  # as JSON: its table
     source: str | None = None  # of the steps: hooks | native | console; None while there is none
     imported: bool = False  # made from a log, after the fact

@@ -340,11 +340,12 @@ class Ending:
 
 @dataclass(slots=True)
 class RunState:
-    """One run. `lead` is the rank whose steps make the main figures: the lowest with steps.
+    """One run. `lead` is the rank whose steps make the main figures: the lowest with steps, or the chosen one.
 
     So the state does not depend on the order in which the journals of different ranks are read.
     """
 
+    chosen: int | None = None  # the rank that somebody asked for; None: the lowest
     producers: dict[str, Producer] = field(default_factory=dict)
     name: str | None = None
     facts: RunFacts = field(default_factory=RunFacts)

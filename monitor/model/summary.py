@@ -163,6 +163,7 @@ def _run(state: RunState, context: RunContext) -> Run:
         host=host,
         started=started,
         ranks=ranks,
+        rank=state.chosen,
         facts=facts,
         source=source,
         imported=imported,

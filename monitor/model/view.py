@@ -25,6 +25,7 @@ from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
+from monitor.model.steps.step_clock import StepClock, step_clock
 from monitor.units import moment
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
 from trainhooks.protocol.places import Place
@@ -93,6 +94,7 @@ class Details:
     host_distributions: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # by the host's clock
     frames: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # open phase -> (place, stack samples)
     wall_offset: float | None = None  # Unix time minus monotonic time
+    clock: StepClock = field(default_factory=StepClock)  # which step was open when
 
 
 def figure_values(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
@@ -152,6 +154,7 @@ class View:
     notes: list[str] = field(default_factory=list)
     console: tuple[str, ...] = ()  # the newest lines of the child's output, cleaned
     console_lines: int = 0  # lines seen so far, so that a screen knows how many of `console` are new
+    console_starts: tuple[int, ...] = ()  # the byte of the file at which each line of `console` begins
     console_file: Path | None = None  # all of them; None: there is no such file, as in a replay
     label: str | None = None  # "REPLAY", "SIMULATED GPU"...: shown on every screen
     loading: float | None = None  # share of the history read so far, while it is being read
@@ -194,6 +197,7 @@ def make_details(state: RunState, over: bool) -> Details:
         host_distributions=_distributions(_host_phases(main)),
         frames={phase: _most_frequent(table) for phase, table in main.samples.by_phase().items()},
         wall_offset=lead.wall_offset if lead is not None else None,
+        clock=step_clock(main.timelines, main.latest.steps()),
     )
 
 

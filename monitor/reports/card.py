@@ -123,7 +123,8 @@ def _ranks(report: Report) -> str:
         return ""
     slow = report.straggler
     waits = f", the others wait {share(slow.share)} for rank {slow.rank}" if slow is not None else ""
-    return f"{report.run.ranks} ranks{waits}"
+    shown = f", figures of rank {report.run.rank}" if report.run.rank is not None else ""
+    return f"{report.run.ranks} ranks{shown}{waits}"
 
 
 # Why, and what to do

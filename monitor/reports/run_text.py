@@ -13,7 +13,7 @@ from monitor.hooks_reach import LITTLE_ROOM, RECORDING_ENDED
 from monitor.model import group
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
-from monitor.model.report import Finding, Outcome, Rates, Report, Throughput
+from monitor.model.report import Finding, Outcome, Rates, Report, Run, Throughput
 from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import OpenWork
 from monitor.reports import gpu_sections, listings, trace_sections, what_if_text
@@ -82,7 +82,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     rows = [
         ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
         *([("Trainings", clean(group.line(report.group)))] if report.group else []),
-        ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
+        ("Where", f"{where}{when}{ranks_of(run)}"),
         ("Outcome", outcome(report)),
         ("Progress", progress(report)),
         ("Speed", f"{whole} ({SINCE})" if whole else f"{UNKNOWN} (no step measured)"),
@@ -309,6 +309,13 @@ def startup(report: Report) -> Section | None:
         return None  # all of it is start-up, as the head says
     rows = [[clean(part.name, 60), duration(part.seconds)] for part in report.startup]
     return Section("Start-up", rows=[["part", "time"], *rows])
+
+
+def ranks_of(run: Run) -> str:
+    """Return how many ranks there are, and whose figures these are where a rank was asked for."""
+    if run.ranks < 2:
+        return ""
+    return f", {run.ranks} ranks" + (f", figures of rank {run.rank}" if run.rank is not None else "")
 
 
 def ranks(report: Report) -> Section | None:

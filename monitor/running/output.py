@@ -16,6 +16,9 @@ import time
 from pathlib import Path
 
 from monitor.running import inherited
+from monitor.running.output_marks import OutputMarks
+from monitor.sources.console_marks import STDERR as STDERR_MARK
+from monitor.sources.console_marks import STDOUT as STDOUT_MARK
 from monitor.sources.tail_file import TailedFile
 from trainhooks.protocol import rundir
 
@@ -182,6 +185,7 @@ class Merge:
         with contextlib.suppress(OSError, struct.error):
             self._sources[0].offset, self._sources[1].offset = struct.unpack("<QQ", os.pread(self._progress, 16, 0))
         self._console = open_append(run / rundir.CONSOLE)
+        self._marks = OutputMarks(run)
 
     @classmethod
     def of(cls, run: Path) -> Merge | None:
@@ -204,6 +208,7 @@ class Merge:
         """Merge the rest and remove the two files: the console file has everything."""
         while self.step(last=True):
             pass
+        self._marks.close()
         complete = all(source.size() <= source.offset for source in self._sources)
         if complete:  # otherwise the disk is full, and the two files are kept
             for name in (*STREAMS, PROGRESS):
@@ -229,12 +234,13 @@ class Merge:
         except OSError:  # the disk is full; the data stays in the training's own file
             return False
         source.advance(data[:written])
+        self._marks.add(os.lseek(self._console, 0, os.SEEK_CUR), (STDOUT_MARK, STDERR_MARK)[which])
         with contextlib.suppress(OSError):
             os.pwrite(self._progress, struct.pack("<QQ", *(source.offset for source in self._sources)), 0)
         return True
 
 
-def pump(master: int, console: int) -> None:
+def pump(master: int, console: int, marks: OutputMarks) -> None:
     """Copy a pseudo-terminal into the console file until its last writer is gone."""
     while True:
         try:
@@ -245,3 +251,4 @@ def pump(master: int, console: int) -> None:
             return
         with contextlib.suppress(OSError):  # a full disk: keep reading, or the training would block
             os.write(console, data)
+        marks.step()

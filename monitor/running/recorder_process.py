@@ -19,6 +19,7 @@ from trainhooks.protocol import process_identity, rundir
 
 if TYPE_CHECKING:
     pass
+from monitor.running.output_marks import OutputMarks
 from monitor.running.output_reader import OutputReader
 from monitor.running.recorder import READING_SECONDS, Recorder
 
@@ -74,6 +75,7 @@ def main(path: str) -> None:
     relay = Relay(run, writer.note_unpublished)
     following = followed.Followed(run) if run_files.identity(run).get("attached") else None
     merge = output.Merge.of(run)  # left by a supervisor that died, or of an attached training
+    marks = OutputMarks(run) if merge is None else None
     reserve = disk_space.Preallocation(output.output_files(run))
     budget = disk_budget.DiskBudget(run, writer.note_budget)
 
@@ -82,6 +84,8 @@ def main(path: str) -> None:
         budget.step()
         if merge is not None:
             merge.step()
+        if marks is not None:
+            marks.step()
         time.sleep(seconds)
         if (near := room.near_limit(os.getpid())[0]) is not None:
             writer.note(near, RECORDING_ENDED)

@@ -45,6 +45,7 @@ from monitor.running import (
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
+from monitor.running.output_marks import OutputMarks
 from trainhooks.protocol import limits, process_identity, rundir
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Started:
     pid: int
     master: int | None = None  # for its output
     stdin: int | None = None
+    streams: tuple[int, int] | None = None  # the console file as its stdout and as its stderr has it open
 
 
 def main(plan: Plan, ready: int) -> NoReturn:
@@ -188,6 +190,7 @@ def _refusal(program: str, error: OSError) -> dict[str, object]:
 def _start(plan: Plan) -> Started:
     """Start the training."""
     master: int | None = None
+    streams: tuple[int, int] | None = None
     stdin, given = (None, None) if plan.asked_terminal is None else terminal_input.open_input(*plan.asked_terminal)
     if given is None and not plan.inherit_stdin:
         given = inherited.open_nothing()
@@ -201,7 +204,10 @@ def _start(plan: Plan) -> Started:
     elif plan.unrecorded is not None:
         errors = None
     else:
-        out = output.open_append(plan.run / rundir.CONSOLE)
+        # Twice: the position of each tells which one was written through last.
+        out, errors = streams = (
+            output.open_append(plan.run / rundir.CONSOLE), output.open_append(plan.run / rundir.CONSOLE),
+        )  # fmt: skip
     closed = plan.state.closed if plan.terminal is None else ()
     start = partial(
         subprocess.Popen,
@@ -218,10 +224,10 @@ def _start(plan: Plan) -> Started:
     else:
         begin = plan.state.restore if plan.state.is_special else None
         child = group.start_leader(start, begin) if plan.leads else group.start_member(start, begin)
-    for passed in (out, errors, given):
+    for passed in (given,) if streams is not None else (out, errors, given):
         if passed is not None and passed >= 0:
             os.close(passed)
-    return Started(child, master, stdin)
+    return Started(child, master, stdin, streams)
 
 
 def _environment(plan: Plan) -> dict[str, str]:
@@ -273,7 +279,7 @@ def _record_until_end(plan: Plan, started: Started, kills: recorder.KernelKills 
         with contextlib.suppress(OSError):
             # Where cores are short, the training has priority; not before the thread that keeps the disk free.
             os.nice(5)
-    moving = threading.Thread(target=_move_output, args=(plan.run, merge, started.master, over), daemon=True)
+    moving = threading.Thread(target=_move_output, args=(plan, merge, started, over), daemon=True)
     moving.start()
     if started.stdin is not None:
         threading.Thread(target=terminal_input.end_reads, args=(started.stdin, over), daemon=True).start()
@@ -436,18 +442,27 @@ def _copied(plan: Plan, merge: output.Merge | None, name: str, waits: bool) -> i
     return min(merged, plan.copied.of(name))
 
 
-def _move_output(run: Path, merge: output.Merge | None, master: int | None, over: threading.Event) -> None:
-    """Move the training's output into the console file; where it writes that itself, only reserve disk space."""
-    if master is not None:
-        output.pump(master, output.open_append(run / rundir.CONSOLE))
+def _move_output(plan: Plan, merge: output.Merge | None, started: Started, over: threading.Event) -> None:
+    """Move the training's output into the console file; where it writes that itself, only reserve disk space.
+
+    Either way note when it grew.
+    """
+    if started.master is not None:
+        console = output.open_append(plan.run / rundir.CONSOLE)
+        output.pump(started.master, console, OutputMarks(plan.run))
         return
-    written = output.output_files(run)
+    marks = OutputMarks(plan.run, started.streams) if merge is None and plan.unrecorded is None else None
+    written = output.output_files(plan.run)
     room = disk_space.Preallocation(written)
+    is_over = False
     while True:
         room.step()
         while merge is not None and merge.step() and not over.is_set():
             room.step()
-        if over.wait(MERGE_SECONDS):
+        if marks is not None:
+            marks.step()
+        if is_over:
             break
+        is_over = over.wait(MERGE_SECONDS)
     room.close()
     disk_space.release_preallocated(written)

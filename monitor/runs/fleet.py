@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
@@ -131,6 +132,26 @@ def _length(row: Row) -> float | None:
     if row.living:
         return None if row.eta is None or elapsed is None else elapsed + row.eta
     return elapsed
+
+
+COMMAND, ALONE = "command", "nothing"  # what runs are grouped by, beside their tags
+
+
+def regrouped(rows: Iterable[Row], by: str) -> list[Group]:
+    """Group the rows by the program that they ran, by a tag of theirs, or not at all; the newest runs first."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.entry.started or 0.0, reverse=True):
+        tag = row.entry.tags.get(by)
+        own = _program(row.entry.command) if by == COMMAND else f"{by}={tag}" if tag is not None and by != ALONE else ""
+        groups.setdefault(own or f"\0{row.path}", []).append(row)
+    return [Group(name if len(members) > 1 else None, tuple(members)) for name, members in groups.items()]
+
+
+def _program(command: Sequence[str]) -> str:
+    """Return the script or module of a command, without its arguments; else its first word."""
+    script = next((Path(word).name for word in command if word.endswith(".py")), None)
+    module = next((word for flag, word in pairwise(command) if flag == "-m"), None)
+    return script or module or (Path(command[0]).name if command else "")
 
 
 def grouped(rows: Iterable[Row]) -> list[Group]:

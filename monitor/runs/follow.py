@@ -66,16 +66,17 @@ PERIODIC = (Pulse, Frames, Gpu, Host, GpuTime)  # frequent events, shown at the 
 class Run:
     """One run, read from its sources: `advance` folds new events, `view` returns the current view."""
 
-    def __init__(self, path: Path, chosen: int | None = None) -> None:
+    def __init__(self, path: Path, chosen: int | None = None, rank: int | None = None) -> None:
         """
         Args:
             chosen: the place of the training to show, where several ran under the run's command.
+            rank: the one whose figures are shown; None: the lowest.
 
         Raises:
             UserError: there is no such training.
         """
         self.path = path
-        self._chosen = chosen
+        self._chosen, self._rank = chosen, rank
         self._members = Members(path)
         self._open_source()
         if chosen is not None and chosen >= max(1, len(self.source.streams)):
@@ -106,11 +107,11 @@ class Run:
 
     def _open_source(self) -> None:
         """Read from the begin, or from where an earlier reader left its state."""
-        self.source = RunDirectory(self.path, self._chosen)
+        self.source = RunDirectory(self.path, self._chosen, self._rank)
         self.source.find_journals()
         # A kept state is of all journals that there were: where several trainings ran, of more than one.
-        recalled = None if len(self.source.streams) > 1 else state_cache.recall_state(self.source)
-        self.state = recalled or RunState()
+        is_kept = self._rank is None and len(self.source.streams) < 2
+        self.state = (state_cache.recall_state(self.source) if is_kept else None) or RunState(chosen=self._rank)
         self._kept = self.source.bytes_read()
 
     def advance(self, seconds: float = FOLD_SECONDS) -> bool:
@@ -125,7 +126,8 @@ class Run:
             self.has_news = self.has_news or any(map(self._is_news, batch))
             if time.monotonic() > until:
                 return True
-        if self.source.bytes_read() - self._kept >= state_cache.MIN_JOURNAL_BYTES and len(self.source.streams) < 2:
+        is_kept = self._rank is None and len(self.source.streams) < 2
+        if is_kept and self.source.bytes_read() - self._kept >= state_cache.MIN_JOURNAL_BYTES:
             self._kept = self.source.bytes_read()
             state_cache.keep_state(self.source, self.state)
         return False
@@ -231,6 +233,7 @@ class Run:
             loading=loading,
             console=console,
             console_lines=seen,
+            console_starts=self._console.starts(),
             console_file=self.path / rundir.CONSOLE,
             console_times=times,
             typical_startup=None if current.report.progress.steps_done else self._typical_startup(),
@@ -280,6 +283,7 @@ class Run:
         """Find the run to compare with after `MIN_BASELINE_STEPS`, in a thread because it may have to be read."""
         if (
             self._measured
+            or self._rank is not None  # earlier runs are known by their lowest rank
             or view.loading is not None
             or view.report.progress.steps_done < figures_cache.MIN_BASELINE_STEPS
         ):
@@ -348,24 +352,25 @@ def _doubt_time_left(known: Report, state: RunState) -> None:
         progress.eta_seconds = progress.eta_low = progress.eta_high = progress.cost_total = None
 
 
-def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
+def load(path: Path, measured: bool = True, chosen: int | None = None, rank: int | None = None) -> View:
     """Return the view of a run, with its journals read once to their current ends.
 
     Args:
         measured: also compare with the last comparable run of the same command.
         chosen: the place of the training to show, where several ran under the command.
+        rank: the one whose figures are shown; None: the lowest, which also is compared.
 
     Raises:
         UserError: there is no such training.
     """
-    run = Run(path, chosen)
+    run = Run(path, chosen, rank)
     try:
         while run.advance(1.0):
             pass
         view = run.view()
-        if chosen is None:
+        if chosen is None and rank is None:
             figures_cache.keep_figures(path, _side(view))
-        if measured and view.report.progress.steps_done >= figures_cache.MIN_BASELINE_STEPS:
+        if measured and rank is None and view.report.progress.steps_done >= figures_cache.MIN_BASELINE_STEPS:
             run.before = figures_cache.baseline_run(path, view.report, _figures)
             view = run.view() if run.before is not None else view
         return view
@@ -405,13 +410,15 @@ def _until_next_second(known: Report) -> float:
 class Follower:
     """Follow a run in a thread: pass on a frozen view at once when there is news, else every second."""
 
-    def __init__(self, path: Path, frame: float = MIN_VIEW_SECONDS) -> None:
+    def __init__(self, path: Path, frame: float = MIN_VIEW_SECONDS, rank: int | None = None) -> None:
         """
         Args:
             frame: seconds from one view to the next at least.
+            rank: the one to show first; None: the lowest.
         """
         self._path = path
         self._frame = frame
+        self._rank = rank
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -424,32 +431,47 @@ class Follower:
         if self._thread is not None:
             self._thread.join(2.0)
 
+    def show_rank(self, rank: int | None) -> None:
+        """Pass on views of another rank from now on; None: of the lowest. Any thread may call this."""
+        self._rank = rank
+
     def _run(self, on_view: Callable[[View], None]) -> None:
-        run = Run(self._path)
+        runs: dict[int | None, Run] = {}  # the one shown, and that of the lowest rank, so that the way back is short
         try:
-            first = True
-            # When a view may come, when one has to, when a whole one has to.
-            next_frame = next_tick = next_whole = 0.0
             while not self._stop.is_set():
-                more = run.advance()
-                began = time.monotonic()
-                if began >= (next_frame if run.has_news else next_tick):
-                    whole = began >= next_whole
-                    view = run.view(whole)
-                    run.measure(view)
-                    on_view(view)
-                    ended = time.monotonic()
-                    next_whole = ended + WHOLE_FRAME if whole else next_whole
-                    frame = LOADING_FRAME if more else self._frame
-                    next_frame = max(began + frame, ended + frame / 2)  # after a slow view, too, leave time for reading
-                    next_tick = ended + RESTING_FRAME if run.rests() else began + _until_next_second(view.report)
-                if more:
-                    self._stop.wait(FIRST_PAINT if first else 0)
-                else:
-                    self._sleep(run, next_frame, next_tick)
-                first = False
+                rank = self._rank
+                for other in [shown for shown in runs if shown not in (None, rank)]:
+                    runs.pop(other).close()
+                if rank not in runs:
+                    runs[rank] = Run(self._path, rank=rank)
+                self._follow(runs[rank], rank, on_view)
         finally:
-            run.close()
+            for run in runs.values():
+                run.close()
+
+    def _follow(self, run: Run, rank: int | None, on_view: Callable[[View], None]) -> None:
+        """Pass on the views of a run until another rank is wanted."""
+        first = True
+        # When a view may come, when one has to, when a whole one has to.
+        next_frame = next_tick = next_whole = 0.0
+        while not self._stop.is_set() and self._rank == rank:
+            more = run.advance()
+            began = time.monotonic()
+            if began >= (next_frame if run.has_news else next_tick):
+                whole = began >= next_whole
+                view = run.view(whole)
+                run.measure(view)
+                on_view(view)
+                ended = time.monotonic()
+                next_whole = ended + WHOLE_FRAME if whole else next_whole
+                frame = LOADING_FRAME if more else self._frame
+                next_frame = max(began + frame, ended + frame / 2)  # after a slow view, too, leave time for reading
+                next_tick = ended + RESTING_FRAME if run.rests() else began + _until_next_second(view.report)
+            if more:
+                self._stop.wait(FIRST_PAINT if first else 0)
+            else:
+                self._sleep(run, next_frame, next_tick)
+            first = False
 
     def _sleep(self, run: Run, next_frame: float, next_tick: float) -> None:
         """Sleep until there is something to do, or for a bounded time, so that `stop` returns soon."""

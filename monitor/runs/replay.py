@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,18 +39,22 @@ _decoder = decoder_of(RunState)
 class Player:
     """A position in a recording and the state of the run there."""
 
-    def __init__(self, recording: Recording, known: dict[str, Any], lives: bool = False) -> None:
+    def __init__(
+        self, recording: Recording, known: dict[str, Any], lives: bool = False, rank: int | None = None
+    ) -> None:
         """
         Args:
             known: the content of `run.json`.
             lives: whether the recorded run is still running, so that the recording lacks its end.
+            rank: the one to show; None: the lowest.
         """
+        self._rank = rank
         self._recording = recording
         self._known = known
         self._lives = lives
         self._kept: list[tuple[int, bytes]] = []
         self._every = KEEP_EVERY
-        self.state = RunState()
+        self.state = RunState(chosen=rank)
         self.position = 0  # events folded
         self.now = recording.begin
 
@@ -80,6 +84,11 @@ class Player:
             self._go_back(goal)
         return self._fold_to(goal, moment, seconds)
 
+    def show_rank(self, rank: int | None) -> None:
+        """Show another rank at the same moment, once it is played to again."""
+        self._rank, self._kept = rank, []
+        self._go_back(0)
+
     def step_target(self, steps: int) -> float:
         """Return the moment at which `steps` more (or, if negative, fewer) steps have ended, within the recording."""
         recording = self._recording
@@ -94,7 +103,7 @@ class Player:
         while self._kept and self._kept[-1][0] > goal:
             self._kept.pop()
         self.position, kept = self._kept[-1] if self._kept else (0, b"")
-        self.state = _decoder.decode(kept) if kept else RunState()
+        self.state = _decoder.decode(kept) if kept else RunState(chosen=self._rank)
 
     def _fold_to(self, goal: int, moment: float, seconds: float) -> bool:
         until = time.monotonic() + seconds
@@ -166,6 +175,14 @@ class Playback:
     def seek(self, share: float) -> None:
         """Go forward or back by a share of the whole recording."""
         self._enqueue(lambda: self._go(self._player.now + share * self._player.length, stay=False))
+
+    def show_rank(self, rank: int | None) -> None:
+        """Show another rank; None: the lowest."""
+        self._enqueue(lambda: self._show_rank(rank))
+
+    def _show_rank(self, rank: int | None) -> None:
+        self._target = self._player.now if self._target is None else self._target
+        self._player.show_rank(rank)
 
     def _enqueue(self, command: Callable[[], None]) -> None:
         self._commands.append(command)
@@ -240,23 +257,23 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def recorded(file: Path) -> View:
+def recorded(file: Path, rank: int | None = None) -> View:
     """Return the view of a recorded file at its end.
 
     Raises:
-        UserError: the file holds no events.
+        UserError: the file holds no events, or no such rank.
     """
-    player = open_player(str(file))
+    player = open_player(str(file), rank)
     while not player.play_to(player.now + player.length, 1.0):
         pass
     return replace(player.view(), label="REPLAY")
 
 
-def open_player(named: str | None) -> Player:
+def open_player(named: str | None, rank: int | None = None) -> Player:
     """Return a player of a run or of a journal file.
 
     Raises:
-        UserError: no such run, or it holds no events.
+        UserError: no such run, or it holds no events, or no such rank.
     """
     path = Path(named) if named and os.path.isfile(named) else None  # Path.is_file raises on a name that is too long
     if path is not None:
@@ -271,4 +288,16 @@ def open_player(named: str | None) -> Player:
         raise UserError(f"{path}: {error.strerror or error}") from None
     if not len(recording):
         raise UserError(f"{path} holds no events; a recording is a run's journal: JSON Lines that begin with a hello")
-    return Player(recording, known, lives)
+    if rank is not None:
+        check_rank(rank, recording.ranks, path.name)
+    return Player(recording, known, lives, rank)
+
+
+def check_rank(rank: int, known: Sequence[int], run: str) -> None:
+    """Raise UserError where a run has no such rank."""
+    if rank in known:
+        return
+    if not known:
+        raise UserError(f"{run}: no rank has reported yet")
+    ranks = f"its ranks are {known[0]} to {known[-1]}" if len(known) > 1 else f"its only rank is {known[0]}"
+    raise UserError(f"{run} has no rank {rank}: {ranks}")

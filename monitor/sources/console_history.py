@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 
 from monitor.sources.console_lines import MAX_LINES, MAX_PARTIAL, displayed_text
@@ -18,10 +18,15 @@ MAX_SEARCHED = 32 * BLOCK  # bytes that one search reads: a fraction of a second
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some lines that follow each other."""
+    """Some lines that follow each other, or all lines with a text in a part of the output."""
 
     lines: tuple[str, ...] = ()  # as displayed
-    starts: tuple[int, ...] = (0,)  # the byte at which each begins, and at last where the lines end
+    starts: tuple[int, ...] = (0,)  # the byte at which each begins, and at last where what was looked at ends
+    begin: int = 0  # the byte at which that begins
+
+    def joined(self, after: Window) -> Window:
+        """Return these lines with those of a window that begins where this one ends."""
+        return Window(self.lines + after.lines, self.starts[:-1] + after.starts, self.begin)
 
 
 class ConsoleHistory:
@@ -68,20 +73,42 @@ class ConsoleHistory:
         Returns:
             None: there is none within `MAX_SEARCHED` bytes.
         """
+        return next((start for start, _ in self._matching(text, at, forward)), None)
+
+    def matching_before(self, text: str, end: int) -> Window:
+        """Return the newest finished lines with `text` before a byte; of at most `MAX_SEARCHED` bytes."""
+        end = self._line_begin(end)
+        found = list(islice(self._matching(text, end, forward=False), MAX_LINES))[::-1]
+        begin = found[0][0] if len(found) == MAX_LINES else max(0, end - MAX_SEARCHED)
+        return Window(tuple(line for _, line in found), (*(start for start, _ in found), end), begin)
+
+    def matching_after(self, text: str, begin: int) -> Window:
+        """Return the first finished lines with `text` from a byte on at which one begins; likewise."""
+        found = list(islice(self._matching(text, begin, forward=True), MAX_LINES + 1))
+        end = self._line_begin(min(self.size(), begin + MAX_SEARCHED))
+        if len(found) > MAX_LINES:
+            end = found.pop()[0]
+        return Window(tuple(line for _, line in found), (*(start for start, _ in found), max(begin, end)), begin)
+
+    def _matching(self, text: str, at: int, forward: bool) -> Iterator[tuple[int, str]]:
+        """Yield the lines with `text` from a byte on or before it, the nearest first: begin, and as displayed."""
         wanted = text.lower()
         word = max(wanted.split(), key=len, default=wanted)  # colors may lie between words
-        for begin in _blocks(at, self.size(), forward):
+        known = -1
+        for begin, size in _blocks(at, self.size(), forward):
             # What begins in this block and ends behind it is read with it.
             data = self._read(begin, BLOCK + MAX_PARTIAL)
-            hits = _hits(data.lower(), word.encode(), BLOCK if forward else min(BLOCK, at - begin))
+            hits = _hits(data.lower(), word.encode(), size)
             for hit in hits if forward else reversed(hits):
                 first, last = data.rfind(b"\n", 0, hit) + 1, data.find(b"\n", hit)
-                if last < 0 or wanted not in displayed_text(data[first:last]).lower():
+                if last < 0:
                     continue
                 start = begin + first if first else self._line_begin(begin + hit)
-                if (start >= at) is forward:
-                    return start
-        return None
+                line = data[first:last] if first else self._read(start, begin + last - start)
+                shown = displayed_text(line)
+                if wanted in shown.lower() and (start >= at) is forward and start != known:
+                    known = start
+                    yield start, shown
 
     def _line_begin(self, at: int) -> int:
         begin = max(0, at - MAX_PARTIAL)
@@ -95,13 +122,13 @@ class ConsoleHistory:
             return b""
 
 
-def _blocks(at: int, end: int, forward: bool) -> Iterator[int]:
-    """Yield where the blocks begin that a search reads."""
+def _blocks(at: int, end: int, forward: bool) -> Iterator[tuple[int, int]]:
+    """Yield where the blocks begin that a search reads, and their bytes."""
     for step in range(MAX_SEARCHED // BLOCK):
         begin = at + step * BLOCK if forward else at - (step + 1) * BLOCK
         if begin >= end or begin <= -BLOCK:
             return
-        yield max(0, begin)
+        yield max(0, begin), BLOCK + min(0, begin)
 
 
 def _hits(data: bytes, wanted: bytes, most: int) -> list[int]:
@@ -116,4 +143,4 @@ def _hits(data: bytes, wanted: bytes, most: int) -> list[int]:
 
 def _window(lines: Sequence[bytes], begin: int) -> Window:
     starts = accumulate((len(line) + 1 for line in lines), initial=begin)
-    return Window(tuple(map(displayed_text, lines)), tuple(starts))
+    return Window(tuple(map(displayed_text, lines)), tuple(starts), begin)

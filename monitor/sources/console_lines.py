@@ -7,6 +7,7 @@ import os
 import re
 from bisect import bisect_left
 from collections import deque
+from itertools import accumulate
 from pathlib import Path
 
 from monitor.sources.tail_file import FilePosition
@@ -40,28 +41,48 @@ class Lines:
     """Split bytes into lines and keep the newest. An unfinished last line counts as seen."""
 
     def __init__(self) -> None:
-        self._whole: deque[str] = deque(maxlen=MAX_LINES)
+        self._whole: deque[tuple[str, int]] = deque(maxlen=MAX_LINES)  # each with its begin
         self._partial = b""
+        self._begin = 0  # of the unfinished line
         self._finished = 0
 
-    def feed(self, data: bytes) -> None:
-        *whole, self._partial = (self._partial + data).split(b"\n")
-        self._partial = self._partial[-MAX_PARTIAL:]
-        self._finished += len(whole)
-        self._whole.extend(displayed_text(line) for line in whole[-MAX_LINES:])
+    def feed(self, data: bytes, end: int = 0) -> None:
+        """Add bytes.
 
-    def skip(self, count: int) -> None:
-        """Record that bytes were skipped: drop the partial line before them, and add a line that says so."""
+        Args:
+            end: the byte of the file at which they end.
+        """
+        *whole, rest = (self._partial + data).split(b"\n")
+        begin = self._begin if self._partial else end - len(data)
+        ends = end - len(rest)
+        lengths = [len(line) + 1 for line in whole]
+        starts = list(accumulate(lengths, initial=ends - sum(lengths)))[:-1]
+        starts[:1] = [begin] if whole else []
+        self._begin = ends if whole else begin
+        self._partial = rest[-MAX_PARTIAL:]
+        self._finished += len(whole)
+        self._whole.extend(
+            (displayed_text(line), start) for line, start in zip(whole[-MAX_LINES:], starts[-MAX_LINES:], strict=True)
+        )
+
+    def skip(self, count: int, end: int = 0) -> None:
+        """Record that bytes were skipped, up to one: drop the partial line before them, and add a line that says so."""
         self._partial = b""
         self._finished += 1
-        self._whole.append(f"… {count / 2**20:,.1f} MiB of output not shown …")
+        self._whole.append((f"… {count / 2**20:,.1f} MiB of output not shown …", max(0, end - 1)))
 
     def newest(self) -> tuple[tuple[str, ...], int]:
         """Return up to `LINES` lines, and the number of all lines seen."""
         growing = displayed_text(self._partial)
+        lines = tuple(text for text, _ in self._whole)
         if not growing:
-            return tuple(self._whole), self._finished
-        return (*self._whole, growing)[-MAX_LINES:], self._finished + 1
+            return lines, self._finished
+        return (*lines, growing)[-MAX_LINES:], self._finished + 1
+
+    def starts(self) -> tuple[int, ...]:
+        """Return the byte at which each of the newest lines begins."""
+        starts = tuple(start for _, start in self._whole)
+        return (*starts, self._begin)[-MAX_LINES:] if displayed_text(self._partial) else starts
 
 
 class Console:
@@ -81,15 +102,19 @@ class Console:
             pass  # no output yet, or removed: keep the lines seen
         return self._lines.newest()
 
+    def starts(self) -> tuple[int, ...]:
+        """Return the byte of the file at which each of the newest lines begins."""
+        return self._lines.starts()
+
     def _advance(self, handle: int) -> None:
         size = os.fstat(handle).st_size
         behind = size - self._place.offset
         if behind > MAX_POLL:
-            self._lines.skip(behind - MAX_POLL)
+            self._lines.skip(behind - MAX_POLL, size - MAX_POLL)
             self._place = FilePosition(size - MAX_POLL)
         while data := self._place.peek(handle, MAX_POLL):  # of a truncated file from its start; lines seen are kept
             self._place.advance(data)
-            self._lines.feed(data)
+            self._lines.feed(data, self._place.offset)
             if self._place.offset >= size:
                 return
 

@@ -91,6 +91,7 @@ class Recording:
         producers: dict[str, _Producer] = {}
         for number, path in enumerate(files):
             self._scan(number, path, producers)
+        self.ranks = sorted({one.rank for one in producers.values() if one.source not in NOT_RANKS and any(one.steps)})
         self._merge(list(producers.values()))
 
     def __len__(self) -> int:

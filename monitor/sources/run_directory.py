@@ -41,12 +41,14 @@ class Position:
 class RunDirectory:
     """Read the events of a run. `poll` returns new events, each once and in its producer's order."""
 
-    def __init__(self, path: Path, chosen: int | None = None) -> None:
+    def __init__(self, path: Path, chosen: int | None = None, rank: int | None = None) -> None:
         """
         Args:
             chosen: the place of the training to read, where several ran under the command; None: the leading one.
+            rank: whose journals are read first, with those that are of no rank; None: the lowest.
         """
         self.path = path
+        self._rank = rank
         self.streams: list[streams.Stream] = []  # empty while there is no more than one training process
         self.shown = 0  # the place of the one that is read
         self.is_stale = False  # whether another training leads now: what was read has to be dropped
@@ -129,9 +131,14 @@ class RunDirectory:
         strangers = set(journals).difference(wanted)  # journals that are gone, with their run, are none
         self.is_stale = self.is_stale or not strangers.isdisjoint(self._tails)
         new = [path for path in wanted if path not in self._tails]
-        for path in sorted(new, key=_by_rank):
+        for path in sorted(new, key=lambda path: (self._is_late(path), *_by_rank(path))):
             self._tails[path] = JournalTail(path)
         self._subscriber.connect()
+
+    def _is_late(self, journal: Path) -> bool:
+        """Return whether a journal is read after all of the chosen rank's and the recorder's: it is another rank's."""
+        named = _RANK.fullmatch(journal.name)
+        return self._rank is not None and named is not None and int(named[1]) != self._rank
 
     def _of_one_training(self, journals: list[Path]) -> list[Path]:
         """Return the journals of the training that is shown, with the recorder's."""
@@ -231,6 +238,12 @@ class RunDirectory:
 
     def close(self) -> None:
         self._subscriber.close()
+
+
+def ranks_of(run: Path) -> list[int]:
+    """Return the ranks that have written a journal, rising."""
+    named = (_RANK.fullmatch(path.name) for path in rundir.journals(run))
+    return sorted({int(match[1]) for match in named if match is not None})
 
 
 def _by_rank(path: Path) -> tuple[bool, int, float, str]:

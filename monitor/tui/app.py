@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,7 +59,9 @@ from monitor.tui.textual_private import (
     report_mouse,
     set_color_system,
 )
+from trainhooks.protocol.rundir import slug
 
+MAX_STEM = 120  # characters of the name of a picture
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
 CHARTS_ACROSS = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 
@@ -238,6 +241,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self._close_page()
         else:
             screen = screen_classes()[name]()
+            screen.body.begin_at(self._looked_at)
             if name == "steps" and isinstance(screen.body, ListBody) and self._cursor is not None:
                 screen.body.selected = self._cursor, 1
             if page is None:
@@ -245,6 +249,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
             else:
                 self.switch_screen(screen)
         self.call_after_refresh(self._draw)
+
+    @property
+    def _looked_at(self) -> int | None:
+        """The step that the user looks at: the opened one, or that of the time cursor."""
+        opened = self._page.body.opened_step if self._page is not None else None
+        return self._cursor if opened is None else opened
 
     def action_open(self, name: str, key: object) -> None:
         """Open an entry of the list on a screen: a step, a finding. A click calls this."""
@@ -295,6 +305,21 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._card is not None and self._shown is not None:
             self.copy_to_clipboard(self._card(self._shown))
             self.notify("Copied the short report, where the terminal lets programs copy (OSC 52)", markup=False)
+
+    def action_write(self) -> None:
+        """Write what is on screen into a new file in the working directory."""
+        from monitor.tui.snapshot import without_fonts  # imports this module
+
+        screen = self._page.body.screen_name if self._page is not None else "overview"
+        stem = slug(f"trainmon-{self.title}-{screen}", MAX_STEM)
+        try:
+            file = Path(f"{stem}-{time.strftime('%H%M%S')}.svg").absolute()
+            with open(file, "x", encoding="utf-8") as out:
+                out.write(without_fonts(self.export_screenshot(title=" ")))
+        except OSError as error:
+            self.notify(f"Not written: {error.strerror or error}", severity="error", markup=False)
+        else:
+            self.notify(f"Wrote {file}", markup=False)
 
     def action_help(self) -> None:
         page = self._page
@@ -363,6 +388,16 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self._metric = name
             self._draw()
 
+    def action_rank(self, rank: int) -> None:
+        """Show one rank on all screens."""
+        self._close_page()
+        self._feed.show_rank(rank)
+        self.notify(f"Reading what rank {rank} has reported", timeout=2, markup=False)
+
+    @property
+    def _is_one_rank(self) -> bool:
+        return self._shown is not None and self._shown.report.run.rank is not None
+
     def _rearrange(self, change: Callable[[], None]) -> None:
         change()
         self.call_after_refresh(self._draw)  # panels are not drawn while they are hidden
@@ -380,6 +415,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._cursor is not None and (page is None or page.body.screen_name == "charts"):
             self._cursor = None
             self._draw()
+        elif page is None and self._is_one_rank and self.board.is_plain:
+            self._feed.show_rank(None)
         elif page is None:
             self._rearrange(self.board.restore)
         elif not page.leave():

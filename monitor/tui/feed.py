@@ -128,6 +128,9 @@ class Feed(Protocol):
     def stop(self) -> None:
         """Stop; no call of `on_view` begins after this returns."""
 
+    def show_rank(self, rank: int | None) -> None:
+        """Hand out Views of another rank from now on; None: of the lowest."""
+
 
 StopTraining = Callable[[Callable[[str], None]], None]
 """Stops the training, and reports each action as a line; it may block."""

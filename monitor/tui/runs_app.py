@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -14,7 +15,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.events import Click, MouseScrollDown, MouseScrollUp
+from textual.events import Click, Key, MouseScrollDown, MouseScrollUp
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -23,23 +24,26 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from monitor import settings
-from monitor.keymap import COMPARE, COMPARISON_ACTIONS, MARK, MOUSE, RUNS_ACTIONS, STOP_RUN_ACTIONS
+from monitor.keymap import COMPARE, COMPARISON_ACTIONS, HELP_ACTIONS, MARK, MOUSE, RUNS_ACTIONS, STOP_RUN_ACTIONS
 from monitor.palettes import PALETTES, Palette
-from monitor.runs.fleet import Group
+from monitor.runs.fleet import ALONE, COMMAND, GROUP_TAG, Group, regrouped
+from monitor.runs.run_filter import HINT, matches
 from monitor.tui.actions import bindings
 from monitor.tui.drawing import runs_rows
 from monitor.tui.drawing.characters import PlainCharacters
 from monitor.tui.drawing.characters import ink as terminal_ink
-from monitor.tui.drawing.rows import Row, fit, row_width, wrap
+from monitor.tui.drawing.rows import Row, column, fit, row_width, wrap
 from monitor.tui.drawing.run_preview import preview
 from monitor.tui.drawing.runs_rows import Line
 from monitor.tui.drawing.themes import textual_theme
 from monitor.tui.panels.base import strip
 from monitor.tui.screens.dialogs import MAX_BOX_WIDTH, Dialog, StopScreen
+from monitor.tui.screens.page import Finder
 from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import add_filter, color_system, report_mouse
 
 REFRESH_SECONDS = 2.0  # between two updates of the list
+MAX_TAGS = 8  # that runs can be grouped by
 
 Choice = tuple[str, Path]
 """What to do next, `open` or `replay`, and the run."""
@@ -73,7 +77,7 @@ class UnwatchedFound(Message):
         self.lines = lines
 
 
-class RunsList(Widget):
+class RunsList(Finder, Widget):
     """The list of runs. Only rows that changed are redrawn."""
 
     can_focus = True
@@ -89,7 +93,9 @@ class RunsList(Widget):
         self._sort = ""  # the column; empty: in the order of the source
         self._falling = True
         self._source: Sequence[Group] = ()
-        self._groups: Sequence[Group] = ()  # sorted
+        self._groups: Sequence[Group] = ()  # filtered and sorted
+        self.search_text, self.typing = "", False
+        self.by = ""  # what runs are grouped by; empty: as the source does
         self._reading = True
         self._has_groups = False
         self._strips: list[Strip] = []
@@ -97,7 +103,14 @@ class RunsList(Widget):
     def set_groups(self, groups: Sequence[Group], reading: bool) -> None:
         """Show these runs, without the marks of runs that are gone."""
         self._source, self._reading, self._has_groups = groups, reading, True
-        self._groups = runs_rows.ordered(groups, self._sort, self._falling)
+        rows = [row for group in groups for row in group.rows if matches(row, self.search_text)]
+        if self.by:
+            shown = regrouped(rows, self.by)
+        else:
+            kept = {row.path for row in rows}
+            parts = (replace(group, rows=tuple(row for row in group.rows if row.path in kept)) for group in groups)
+            shown = [group for group in parts if group.rows]
+        self._groups = runs_rows.ordered(shown, self._sort, self._falling)
         self.lines = runs_rows.lines(self._groups)
         there = {line.path for line in self.lines}
         self.marked &= {path for path in there if path is not None}
@@ -129,6 +142,28 @@ class RunsList(Widget):
         self._falling = not self._falling if reverse else self._sort not in runs_rows.RISING
         self.set_groups(self._source, self._reading)
 
+    def group_by_next(self) -> None:
+        """Group by the next of: names, command, each tag, nothing."""
+        tags = sorted({key for group in self._source for row in group.rows for key in row.entry.tags})[:MAX_TAGS]
+        ways = ["", COMMAND, *(tag for tag in tags if tag != GROUP_TAG), ALONE]
+        self.by = ways[(ways.index(self.by) + 1) % len(ways)] if self.by in ways else ""
+        self.filter_again()
+
+    def filter_again(self) -> None:
+        if self._has_groups:
+            self.set_groups(self._source, self._reading)
+
+    def on_key(self, event: Key) -> None:
+        if self.search_key(event):
+            self.filter_again()
+            self.draw()
+
+    def show_all(self) -> None:
+        """Show all runs again."""
+        self._drop_search()
+        self.filter_again()
+        self.draw()
+
     def _titles(self) -> list[str]:
         """Return the columns to sort by, after the order of the source."""
         return ["", *(title for title, _ in runs_rows.head(self._groups, self.size.width))]
@@ -148,15 +183,17 @@ class RunsList(Widget):
                 self.refresh(Region(0, y, width, 1))
 
     def _rows(self, width: int, height: int) -> list[Row]:
-        others = runs_rows.below(self.unwatched, width, height)
+        others = self._below(width, height)
         height -= len(others)
         if not self._has_groups:
             rows: list[Row] = [[(" looking for runs…", "muted")]]
+        elif not self.lines and self.search_text:
+            rows = [runs_rows.top((), False, width), [], [(" no run matches", "muted")]]
         elif not self.lines and not self._reading:
             rows = [runs_rows.top((), False, width), [], runs_rows.empty(width)]
         else:
             head = [span for _, span in runs_rows.head(self._groups, width, self._sort, self._falling)]
-            rows = [runs_rows.top(self._groups, self._reading, width), [], head]
+            rows = [runs_rows.top(self._groups, self._reading, width, self.by), [], head]
             here, placed = self.selected_line(), runs_rows.layout(self._groups, width)
             for place in self._visible(height):
                 line = self.lines[place]
@@ -168,6 +205,13 @@ class RunsList(Widget):
         rows += others
         height += len(others)
         return [*rows, [span for _, key in self._footer(width) for span in key]][:height]
+
+    def _below(self, width: int, height: int) -> list[Row]:
+        """Return the lines below the runs: trainings without a run, and the filter."""
+        line = self.line(width)
+        if self.typing and not self.search_text:
+            line = [*line, (f" {HINT}", "muted")]
+        return [*runs_rows.below(self.unwatched, width, height), *([line] if line else [])]
 
     def _visible(self, height: int) -> range:
         """Return the places of the lines that there is room for, in `height` rows."""
@@ -199,7 +243,7 @@ class RunsList(Widget):
             titles = self._titles()
             by = titles.index(title) - titles.index(self._sort if self._sort in titles else "")
             return f"sort({by})" if title and by else "reverse" if title else ""
-        places = self._visible(height - len(runs_rows.below(self.unwatched, width, height)))
+        places = self._visible(height - len(self._below(width, height)))
         if not 0 <= y - 3 < len(places):
             return ""
         by = places[y - 3] - self._place
@@ -278,6 +322,23 @@ def compared_text(text: str, screen: int) -> Content:
     return Content.assemble(*parts)
 
 
+class RunsHelp(Dialog[None]):
+    """Every key of the list, and what a filter takes."""
+
+    heading = "Help"
+    wide = True
+    BINDINGS: ClassVar[list[BindingType]] = bindings(HELP_ACTIONS)
+
+    def parts(self) -> list[Widget]:
+        width = min(MAX_BOX_WIDTH, self.app.size.width) - 8
+        keys = [f" {column(action.shown, 9)}{action.help}" for action in RUNS_ACTIONS]
+        about = f"A filter keeps the runs with all of what is typed: {HINT}."
+        indents = (0, 0, *[10] * len(keys))
+        pairs = zip((about, "", *keys), indents, strict=True)
+        lines = [row for line, indent in pairs for row in wrap([(line, "")], width, indent, 99)]
+        return [VerticalScroll(Static(Content("\n".join("".join(part for part, _ in row) for row in lines))))]
+
+
 class RunsApp(App[Choice], inherit_bindings=False):
     """The app with the list of runs. Its result is what to open next; None when the user quits."""
 
@@ -354,6 +415,19 @@ class RunsApp(App[Choice], inherit_bindings=False):
 
     def on_groups_read(self, message: GroupsRead) -> None:
         self.list.set_groups(message.groups, message.reading)
+
+    def action_find(self) -> None:
+        self.list.do_find()
+        self.list.draw()
+
+    def action_group(self) -> None:
+        self.list.group_by_next()
+
+    def action_restore(self) -> None:
+        self.list.show_all()
+
+    def action_help(self) -> None:
+        self.push_screen(RunsHelp())
 
     def action_leave(self) -> None:
         self.exit(None)

@@ -28,6 +28,14 @@ class _Still:
     def stop(self) -> None:
         """Nothing runs."""
 
+    def show_rank(self, rank: int | None) -> None:
+        """There is no other view."""
+
+
+def without_fonts(picture: str) -> str:
+    """Return a picture of Rich's that loads nothing."""
+    return _FONTS.sub("", picture)
+
 
 def picture(
     view: View, screen: str = OVERVIEW, size: tuple[int, int] = (160, 45), theme: str = PALETTES[0].name
@@ -53,4 +61,4 @@ def picture(
         app.exit("detach")
 
     app.run(headless=True, size=size, auto_pilot=draw)
-    return _FONTS.sub("", drawn[0])
+    return without_fonts(drawn[0])

@@ -56,3 +56,25 @@ def test_odd_files_have_windows(tmp_path: Path) -> None:
     assert odd.after(0).lines == ("one",)
     path.write_bytes(b"\n" * 3 * MAX_LINES)
     assert odd.before(odd.size()).lines == ("",) * MAX_LINES
+
+
+def test_all_lines_with_a_text_are_found_in_parts_that_join(history: ConsoleHistory) -> None:
+    """Over the whole file, in both directions, each once."""
+    wanted = [n for n in range(40_000) if "77" in str(n)]
+    begin, end, back = 0, history.size(), []
+    while end > 0:
+        window = history.matching_before("P 77", end) if not back else history.matching_before("77", end)
+        if not back:  # the first search is of another text, which few lines have
+            assert all(line.startswith("step 77") for line in window.lines) and window.starts[-1] == history.size()
+            window = history.matching_before("77", end)
+        assert len(window.starts) == len(window.lines) + 1 and list(window.starts) == sorted(window.starts)
+        back[:0] = window.lines
+        end = window.begin
+    assert [int(line.split()[1]) for line in back] == wanted
+    ahead: list[str] = []
+    while begin < history.size():
+        window = history.matching_after("77", begin)
+        ahead += window.lines
+        assert window.starts[-1] > begin
+        begin = window.starts[-1]
+    assert ahead == back

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from random import Random
 
 import psutil
 import pytest
@@ -154,3 +155,22 @@ def test_settings_of_the_environment_are_recorded_without_hooks_too(state: State
     told = json.loads(state.call("compare", "threads-1", "threads-2", "--json").stdout)
     (row,) = told["comparisons"]
     assert {"name": "environment.OMP_NUM_THREADS", "before": "1", "after": "2"} in row["changed"]
+
+
+def test_each_line_of_the_console_knows_its_place_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "console.log"
+    path.write_bytes(b"")
+    console, random = Console(path), Random(7)
+    whole = b"".join(b"%d %s\n" % (n, b"x" * random.randrange(90)) for n in range(3000)) + b"unfinished"
+    at = 0
+    with open(path, "ab", buffering=0) as out:
+        while at < len(whole):
+            size = random.randrange(3000)
+            out.write(whole[at : at + size])
+            at += size
+            lines, _ = console.poll()
+            starts = console.starts()
+            assert len(starts) == len(lines)
+            pairs = zip(lines, starts, strict=True)
+            assert all(whole[start:].startswith(line.rstrip().encode()) for line, start in pairs)
+            assert all(start == 0 or whole[start - 1 : start] == b"\n" for start in starts)

@@ -284,3 +284,40 @@ def test_a_keepsake_that_is_broken_is_passed_over(tmp_path: Path, content: bytes
     life().bye().write(tmp_path)
     (tmp_path / state_cache.STATE_CACHE).write_bytes(content)
     assert load(tmp_path).report.progress.steps_done == 10
+
+
+def ranks(run: Path, number: int = 4) -> None:
+    """Synchronous ranks: the last one takes longer for its data, the others wait in backward."""
+    for rank in range(number):
+        story, data = Story(f"r{rank}", rank=rank, world_size=number), 0.5 if rank == number - 1 else 0.1
+        for _ in range(60):
+            story.step_with({"tokens": 100 + rank}, data=data, forward=1.0, backward=1.5 - data)
+        story.bye().write(run, rank=rank)
+
+
+def test_one_rank_is_shown_among_all(tmp_path: Path) -> None:
+    ranks(tmp_path)
+    lowest, chosen = load(tmp_path), load(tmp_path, rank=3)
+    assert (lowest.report.run.rank, chosen.report.run.rank) == (None, 3)
+    shares = [{row.name: row.mean for row in view.report.phases} for view in (lowest, chosen)]
+    assert shares[0]["data"] == pytest.approx(0.1) and shares[1]["data"] == pytest.approx(0.5)
+    assert {step.tokens for step in chosen.details.steps} == {103}
+    assert chosen.report.throughput.rank == 3
+    assert chosen.report.ranks == lowest.report.ranks and chosen.report.straggler == lowest.report.straggler
+    codes = [[finding.code for finding in view.report.findings] for view in (lowest, chosen)]
+    assert (codes[0][0], codes[1][0]) == ("straggler", "input-bound"), "findings are of that rank"
+
+
+def test_a_follower_goes_to_a_rank_and_back(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ranks(run)
+    views: list[View] = []
+    follower = Follower(run, rank=2)
+    follower.start(views.append)
+    try:
+        for rank, tokens in ((2, 102), (None, 100), (3, 103), (None, 100)):
+            follower.show_rank(rank)
+            wait_for(lambda rank=rank: views and views[-1].report.run.rank == rank and views[-1].details.steps)
+            assert views[-1].details.steps[-1].tokens == tokens
+    finally:
+        follower.stop()

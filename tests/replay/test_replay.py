@@ -239,3 +239,21 @@ def test_a_recording_made_of_a_run_leaves_out_what_names_a_machine(tmp_path: Pat
 
 def test_an_index_of_no_files_is_empty() -> None:
     assert len(Recording([])) == 0
+
+
+def test_one_rank_of_a_recording_is_played(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for rank in range(3):
+        story = Story(f"r{rank}", rank=rank)
+        for _ in range(20):
+            story.step_with({"tokens": 100 + rank}, forward=1.0)
+        events += story.events
+    path = write(tmp_path / "job.jsonl", events)
+    player = open_player(str(path), rank=2)
+    assert {step.tokens for step in go(player, 115.0).details.steps} == {102}
+    player.show_rank(1)
+    assert {step.tokens for step in go(player, 115.0).details.steps} == {101}, "at the same moment"
+    player.show_rank(None)
+    assert {step.tokens for step in go(player, 110.0).details.steps} == {100}
+    with pytest.raises(UserError, match="no rank 3: its ranks are 0 to 2"):
+        open_player(str(path), rank=3)

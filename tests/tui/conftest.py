@@ -27,6 +27,7 @@ class HandFeed:
     def __init__(self, view: View | None) -> None:
         self.first = view
         self.stopped = False
+        self.rank: int | None = None  # the one that was asked for
         self.push: Callable[[View], None] = lambda view: None
 
     def start(self, on_view: Callable[[View], None]) -> None:
@@ -36,6 +37,9 @@ class HandFeed:
 
     def stop(self) -> None:
         self.stopped = True
+
+    def show_rank(self, rank: int | None) -> None:
+        self.rank = rank
 
 
 class AppOnView:

@@ -32,6 +32,9 @@ class PlayFeed:
     def stop(self) -> None:
         self._over.set()
 
+    def show_rank(self, rank: int | None) -> None:
+        """They are of one."""
+
 
 def live(gpus: int) -> Iterator[View]:
     yield views.waiting()

@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import sample_views as views
 
 from monitor.keymap import SCREENS
 from monitor.palettes import PALETTES
@@ -65,3 +66,31 @@ def test_the_command_writes_a_file_or_to_stdout(tmp_path: Path) -> None:
         done = state.call(*words, *wrong)
         (line,) = done.stderr.decode().splitlines()
         assert (done.returncode, done.stdout) == (2, b"") and line.startswith("trainmon: ")
+
+
+async def test_a_key_writes_the_screen(app_on, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = app_on(views.running())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("s", "ctrl+s")
+        await pilot.pause()
+        (file,) = tmp_path.iterdir()
+        assert file.name.startswith("trainmon-rl-code-rft-steps-") and "generation" in shown(file.read_text())
+        app.title = "[/b]\x1b]52;c;aGk=\x07/../x"
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        await pilot.press("escape", "ctrl+s")
+        await pilot.pause()
+        assert app.is_running, "where nothing can be written, it is said"
+        assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.long
+def test_a_report_is_a_picture_too(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    file = tmp_path / "overview.svg"
+    assert state.call("report", str(RECORDING), "--svg", str(file)).returncode == 0
+    assert "REPLAY" in shown(file.read_text())
+    both = state.call("report", str(RECORDING), "--svg", str(file), "--json")
+    assert both.returncode == 2 and b"two forms" in both.stderr

@@ -7,9 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sample_views as views
 from sample_fleet import HandRuns, entry, fleet
 
-from monitor.runs.fleet import Group, grouped, sampled_pace, with_typical_speed
+from monitor import run_facts
+from monitor.model.report import MetricRow
+from monitor.runs.fleet import Group, Row, grouped, regrouped, sampled_pace, with_typical_speed
+from monitor.runs.run_filter import matches
 from monitor.tui.drawing.rows import row_width
 from monitor.tui.drawing.run_preview import MIN_PREVIEW_ROWS, preview
 from monitor.tui.drawing.runs_rows import below, footer, layout
@@ -254,3 +258,62 @@ async def test_an_equal_look_draws_nothing(monkeypatch) -> None:
         monkeypatch.setattr(told.app.list, "refresh", lambda *regions, **_: drawn.append(regions))
         told.app.list.set_groups([replace(group) for group in fleet()], False)
         assert not drawn
+
+
+CONFIG = {"config": {"lr": 0.001, "optim": {"betas": "0.9"}}}
+
+
+def row_of(name: str, lr: str | None = None, facts: dict | None = None, state: str = "finished", steps: int = 9) -> Row:
+    known = replace(entry(name, state), tags={} if lr is None else {"lr": lr}, step=steps)
+    if facts is None:
+        return Row(known)
+    told = views.running(30).report
+    run = replace(told.run, facts=run_facts.read(facts))
+    return Row(known, replace(told, run=run, metrics={"loss": MetricRow(0.5, 0.5, 0.5, 0.5, 1, 0)}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "abcd"), ("a-id", "a"), ("state:fail", "c"), ("state=fail", ""), ("lr>=1e-3", "bd"), ("lr<0.001", "a"),
+        ("lr=0.0010", "bd"), ("lr!=1e-3", "ac"), ("loss<1", "d"), ("loss<1 lr>1", ""), ("betas:0.9", "d"),
+        ("steps>=50", "c"), ("unknown>1", ""), ("lr=", "ab"), ("NAME:B", "b"), ("lr>x", ""), (">=", ""),
+    ],
+)  # fmt: skip
+def test_a_filter_has_words_and_conditions(text: str, expected: str) -> None:
+    rows = [
+        row_of("a", "1e-4"), row_of("b", "1e-3"), row_of("c", state="failed", steps=50), row_of("d", facts=CONFIG),
+    ]  # fmt: skip
+    assert "".join(row.entry.name for row in rows if matches(row, text)) == expected
+
+
+async def test_the_list_is_filtered_and_grouped(screen_text) -> None:
+    told = Told()
+    async with told.app.run_test(size=(160, 30)) as pilot:
+        await settled(told.app, pilot)
+        number = len([line for line in told.app.list.lines if line.run is not None])
+        await pilot.press("slash", *"pulsar", "q", "backspace", "enter")
+        await settled(told.app, pilot)
+        shown = [line.run.entry.name for line in told.app.list.lines if line.run is not None]
+        assert shown and all("pulsar" in name for name in shown) and "find: pulsar" in screen_text(told.app)
+        await pilot.press("escape", "slash", *"[/none]", "enter")
+        assert "no run matches" in screen_text(told.app)
+        await pilot.press("escape")
+        for _ in range(12):  # through all ways, back to the first
+            await pilot.press("b")
+            assert len([line for line in told.app.list.lines if line.run is not None]) == number
+        await pilot.press("question_mark")
+        await settled(told.app, pilot)
+        assert "Compare the marked runs" in screen_text(told.app)
+
+
+def test_runs_are_grouped_by_their_program_or_a_tag() -> None:
+    runs = {
+        "a": ({"lr": "1"}, ("python", "x/train.py", "--lr", "1")),
+        "b": ({"lr": "1"}, ("python", "train.py")),
+        "c": ({}, ("torchrun", "-m", "pkg.train")),
+    }
+    rows = [Row(replace(entry(name), tags=tags, command=command)) for name, (tags, command) in runs.items()]
+    assert {group.name: len(group.rows) for group in regrouped(rows, "command")} == {"train.py": 2, None: 1}
+    assert {group.name: len(group.rows) for group in regrouped(rows, "lr")} == {"lr=1": 2, None: 1}
+    assert [group.name for group in regrouped(rows, "nothing")] == [None] * 3

@@ -1,6 +1,8 @@
 """The screens beside the overview: opened by their keys, what they say, and that no size or text harms them."""
 
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 
 import pytest
 import sample_views as views
@@ -11,6 +13,10 @@ from monitor.diagnosis.explain import gain_text
 from monitor.keymap import SCREEN_ACTIONS, SCREENS
 from monitor.model.report import Gain, Outcome
 from monitor.model.steps.series import Curve
+from monitor.model.steps.step_clock import StepClock
+from monitor.model.view import View
+from monitor.sources.console_marks import MARK, STDERR, STDOUT
+from monitor.sources.console_marks import NAME as MARKS
 from monitor.tui.actions import ACTIONS
 from monitor.tui.drawing.curve_columns import grid, logarithms, smoothed
 from monitor.tui.drawing.rows import row_width
@@ -20,6 +26,7 @@ from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.log_screen import progress_bar
 from monitor.tui.screens.page import PageScreen, screen_classes
 from monitor.tui.screens.setup_screen import flattened
+from trainhooks.protocol.events import Step
 
 SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in (BIG, (20, 5)))]
 KEYS = {name: action.keys[0] for name, action in SCREENS.items()}
@@ -297,6 +304,38 @@ async def test_ranks_by_phase_and_one_opened_beside_the_others(app_on, screen_te
         assert "▸3" in screen_text(app)
 
 
+async def test_enter_on_an_opened_rank_shows_it_on_all_screens(app_on, screen_text) -> None:
+    view = views.eight_ranks()
+    app = app_on(view)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await press(pilot, "r", "down", "enter")
+        assert "Enter: rank" in screen_text(app) and app_on.feed.rank is None
+        await press(pilot, "enter")
+        assert app_on.feed.rank is not None
+        rank = app_on.feed.rank
+        run = replace(view.report.run, rank=rank)
+        app_on.feed.push(replace(view, report=replace(view.report, run=run)))
+        await press(pilot, "s")
+        assert f"RANK {rank} · Esc for all" in screen_text(app) and f"of rank {rank}" in screen_text(app)
+        await press(pilot, "escape")
+        assert app_on.feed.rank == rank, "from a screen to the overview of that rank"
+        await press(pilot, "escape")
+        assert app_on.feed.rank is None
+
+
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)])
+@pytest.mark.parametrize("number", [64, 1024])
+async def test_all_ranks_of_a_large_job_are_seen_at_once(app_on, screen_text, number, size) -> None:
+    app = app_on(views.many_ranks(number))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "r")
+        strip = [row for row in screen_text(app).split("\n") if row.count("░") > 20 and "▇" not in row]
+        assert 0 < len(strip) <= 8 and sum(row.count("▒") + row.count("█") for row in strip) >= 1
+        await press(pilot, "escape", "8")
+        rows = [row for row in screen_text(app).split("\n") if "░" * 8 in row and "▇" not in row]
+        assert "slowest" in screen_text(app) and (rows or size == (80, 24))
+
+
 def test_progress_bars_are_drawn_to_the_width_and_keep_their_figures() -> None:
     row = progress_bar("epoch 2:  46%|████████▌         | 46/100 [00:04<00:05, 9.8it/s]", 70)
     assert row_width(row) <= 70
@@ -324,7 +363,8 @@ async def test_the_whole_console_is_scrolled_and_searched(app_on, screen_text, t
     view = replace(views.running(), console=tuple(lines[-400:]), console_lines=5000, console_file=file)
 
     def shown() -> list[int]:
-        return [int(row.split()[1]) for row in screen_text(app).split("\n") if row.lstrip().startswith("line ")]
+        rows = [row.lstrip(" ▸") for row in screen_text(app).split("\n")]
+        return [int(row.split()[1]) for row in rows if row.startswith("line ")]
 
     app = app_on(view)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -352,6 +392,78 @@ async def test_the_whole_console_is_scrolled_and_searched(app_on, screen_text, t
         assert shown()[-1] == 17 and "no match above" in screen_text(app)
         await press(pilot, "N")
         assert shown()[-1] == 2500
+
+
+def with_console(directory: Path) -> View:
+    """A run of 500 steps of a second; each prints ten lines, of which the seventh goes to stderr."""
+    lines = [f"line {n} {'needle' if n % 100 == 17 else 'of the output'}" for n in range(5000)]
+    (directory / "console.log").write_text("\n".join(lines) + "\n")
+    starts = tuple(accumulate((len(line) + 1 for line in lines), initial=0))
+    marks = [MARK.pack(n / 10 + 1.05, starts[n + 1], STDERR if n % 10 == 6 else STDOUT) for n in range(5000)]
+    (directory / MARKS).write_bytes(b"".join(marks))
+    steps = tuple(Step("r0", n, n + 1.0, n, float(n), 1.0, [("forward", 0.9, "host", 1)]) for n in range(1, 501))
+    times = tuple(float(n) for n in range(1, 501))
+    clock = StepClock(times, tuple(time + 1 for time in times), tuple(range(1, 501)), tuple(range(1, 501)))
+    view = views.running()
+    return replace(
+        view,
+        console=tuple(lines[-400:]),
+        console_lines=5000,
+        console_starts=starts[-401:-1],
+        console_file=directory / "console.log",
+        details=replace(view.details, steps=steps, clock=clock),
+    )
+
+
+async def test_a_line_of_the_console_finds_its_step_and_a_step_its_lines(app_on, screen_text, tmp_path) -> None:
+    app = app_on(with_console(tmp_path))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await press(pilot, "l", "slash", *"line 1234 ", "enter", "n")
+        assert "▸ line 1234" in screen_text(app) and "step 124" in screen_text(app)
+        await press(pilot, "enter")
+        assert "step 124  1.00 s" in screen_text(app), "its page"
+        await press(pilot, "l")
+        assert "▸ line 1230" in screen_text(app), "the first that it printed"
+        await press(pilot, "escape", "left", "left", "l")
+        assert "CURSOR step" in screen_text(app)
+        step = int(screen_text(app).split("CURSOR step ")[1].split()[0].strip(","))
+        assert f"▸ line {10 * (step - 1)}" in screen_text(app)
+        shown = [row for row in screen_text(app).split("\n") if row.lstrip(" ▸│").startswith("line ")]
+        for row in shown:
+            assert ("│" in row) is (int(row.lstrip(" ▸│").split()[1]) % 10 == 6), "stderr has a mark"
+
+
+async def test_the_console_shows_only_the_lines_that_match(app_on, screen_text, tmp_path) -> None:
+    view = with_console(tmp_path)
+
+    def shown() -> list[int]:
+        rows = [row.lstrip(" ▸│") for row in screen_text(app).split("\n")]
+        return [int(row.split()[1]) for row in rows if row.startswith("line ")]
+
+    app = app_on(view)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await press(pilot, "l", "slash", *"NEEDLE", "enter", "ampersand")
+        assert shown() == list(range(4917 - 100 * (len(shown()) - 1), 4918, 100)), "of the whole output"
+        more = ("line 5000 a needle", "line 5001 without")
+        starts = (*view.console_starts[2:], 119_000, 119_100)
+        app_on.feed.push(replace(view, console=view.console[2:] + more, console_lines=5002, console_starts=starts))
+        for _ in range(200):  # the panels are drawn when they are due
+            await pilot.pause(0.05)
+            if shown()[-1] == 5000:
+                break
+        assert shown()[-2:] == [4917, 5000], "it follows"
+        await press(pilot, *["pageup"] * 3)
+        assert shown()[0] == 17
+        await press(pilot, "home")
+        assert shown()[0] == 17
+        await press(pilot, "end", "n", "n")
+        assert "▸ line 4817" in screen_text(app)
+        await press(pilot, "ampersand")
+        assert shown()[-2:] == [4816, 4817], "the same line, among all"
+        await press(pilot, "ampersand", "escape", "end")
+        assert shown()[-2:] == [4999, 5000] or shown()[-1] >= 4999
+        await press(pilot, "slash", *"nowhere", "enter", "ampersand")
+        assert shown() == [] and "no line matches" in screen_text(app)
 
 
 async def test_the_setup_has_every_fact_and_finds_by_value(app_on, screen_text) -> None:

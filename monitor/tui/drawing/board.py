@@ -98,6 +98,11 @@ class Board(Container):
             focused.focus()
         self.arrange_again()
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether no panel has the full screen or the focus."""
+        return self.alone is None and self.focused_panel is None
+
     def restore(self) -> None:
         """Leave full screen, or else remove the focus."""
         if self.alone is not None:

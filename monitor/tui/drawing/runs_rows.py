@@ -95,21 +95,13 @@ def _steps_width(runs: Sequence[RunRow]) -> int:
     return min(MAX_STEPS_WIDTH, max(len("steps"), known, *(len(_steps(run)[0]) for run in runs)))
 
 
-def _speed_value(run: RunRow) -> tuple[str, float] | None:
-    """Return the unit of the speed, which comes first in the order of the runs, and the speed."""
-    if run.report is None:
-        return ("it/s", run.entry.steps_per_second) if run.entry.steps_per_second else None
-    whole, recent = run.report.throughput, run.report.throughput.recent
-    tokens = (recent.tokens_per_second if run.living else None) or whole.tokens_per_second
-    if tokens:
-        return "tok/s", tokens
-    steps = (recent.steps_per_second if run.living else None) or whole.steps_per_second
-    return ("it/s", steps) if steps else None
+def _speed_value(run: RunRow) -> float | None:
+    """Return the steps per second since the first step, as `trainmon ls` and the report tell them."""
+    return run.report.throughput.steps_per_second if run.report is not None else run.entry.steps_per_second
 
 
 def _speed(run: RunRow) -> tuple[str, str]:
-    unit, value = _speed_value(run) or ("", None)
-    return units.rate(value, unit) if unit == "tok/s" else units.pace(value), "text"
+    return units.pace(_speed_value(run)), "text"
 
 
 def _ratio(run: RunRow) -> tuple[str, str]:
@@ -279,12 +271,14 @@ def _group_row(group: Group, placed: tuple[int, list[_Column]], pointer: str, we
     return [(f"{pointer}  ", "accent bold"), (column(label, room), f"accent{weight}"), *out]
 
 
-def top(groups: Sequence[Group], reading: bool, width: int) -> Row:
-    """Return the line above the list, with the number of runs."""
+def top(groups: Sequence[Group], reading: bool, width: int, by: str = "") -> Row:
+    """Return the line above the list, with the number of runs, and what they are grouped by where that was chosen."""
     everything = [run for group in groups for run in group.rows]
     living = sum(run.living for run in everything)
     left: Row = [(" trainmon ", "accent bold"), (f"{units.plural(len(everything), 'run', 'runs')}, ", "text")]
     left.append((f"{living} running", "good bold" if living else "text"))
+    if by:
+        left.append((f", grouped by {fit(by, 30)}", "muted"))
     right: Row = [("reading reports… ", "muted")] if reading else []
     return spread(left, right, width)
 

@@ -266,7 +266,8 @@ def _within(part: Row, row: Row) -> bool:
 
 def shown_rank(report: Report) -> str:
     """Return `rank 0` if there are several: speeds are those of the lowest rank, not sums. Empty for a single rank."""
-    return f"rank {min(row.rank for row in report.ranks)}" if len(report.ranks) > 1 else ""
+    shown = min((row.rank for row in report.ranks), default=0) if report.run.rank is None else report.run.rank
+    return f"rank {shown}" if len(report.ranks) > 1 else ""
 
 
 def _rate(recent: str, whole: str, unit: str, over: str) -> tuple[str, str]:
@@ -309,6 +310,9 @@ def badges(view: View, options: ViewOptions, brief: bool = False) -> Row:
     if options.mouse_given:
         way_out = "" if brief else f", {options.key('mouse')} to leave"
         row += [(f" MOUSE SELECTS TEXT{way_out} ", "background/accent bold"), (" ", "text")]
+    if (rank := view.report.run.rank) is not None:
+        way_out = "" if brief else f" · {RESTORE.shown} for all"
+        row += [(f" RANK {rank}{way_out} ", "background/accent bold"), (" ", "text")]
     if options.paused:
         row += [(" PAUSED ", "background/accent bold"), (" ", "text")]
     return row

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean
+from collections.abc import Sequence
+from statistics import fmean, median
 
 from monitor import units
+from monitor.model.ranks.rank_waits import MAX_STEP_SPREAD, MIN_OTHERS_WAIT
 from monitor.model.report import RankRow, Report
 from monitor.model.view import View
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK
@@ -17,6 +19,10 @@ _MIN_RANK_BAR = 8
 MIN_BAR_DIFFERENCE = 0.5  # cells: bars that differ by less are drawn equal
 WORKS, WAITS = "▇", "░"  # not full height, so that rows do not touch
 LEGEND: Row = [(WORKS, "accent"), (f" working  {WAITS} waiting", "muted")]
+STRIP_RANKS = 64  # from which on a strip shows all of them at once
+MAX_STRIP_ROWS = 8
+UNEQUAL = ("░", "muted"), ("▒", "warning"), ("█", "bad")  # cells of the strip: alike, longer, much longer
+RANK_WIDTH = 7  # cells
 MIN_WIDTH_FOR_STEPS = 60  # cells from which on the number of steps is shown
 _HEAD, _NUMBERS, _STEPS = 6, 22, 15  # cells of the rank, its figures and its number of steps
 _SLOWEST = "  slowest"
@@ -87,6 +93,52 @@ def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
     )
 
 
+def work_of(row: RankRow) -> float | None:
+    """Return the seconds of a rank's step in which it does not wait for others; None: unknown."""
+    return None if row.step_seconds is None else row.step_seconds - (row.usual_wait or 0.0)
+
+
+def strip(ranks: Sequence[RankRow], width: int, most: int) -> tuple[list[Row], int]:
+    """Return cells for all ranks, by how much longer each works than the one in the middle, and the ranks of a cell.
+
+    Where there are more ranks than cells in `most` rows, a cell is the rank of some that works longest.
+    """
+    known = [work for row in ranks if (work := work_of(row)) is not None]
+    wide = (width - RANK_WIDTH) // 8 * 8
+    if not known or wide < 8:
+        return [], 1
+    middle = median(known)
+    each = -(-len(ranks) // (wide * most))
+    rows: list[Row] = []
+    for first in range(0, len(ranks), wide * each):
+        row = ranks[first : first + wide * each]
+        parts = (row[at : at + each] for at in range(0, len(row), each))
+        cells = (_cell(max((work for one in part if (work := work_of(one)) is not None), default=None), middle)
+                 for part in parts)  # fmt: skip
+        rows.append([(column(f" {row[0].rank}", RANK_WIDTH), "muted"), *cells])
+    return rows, each
+
+
+def strip_words(each: int) -> Row:
+    """Return what the cells of a strip mean."""
+    alike, longer, much = UNEQUAL
+    limits = units.share(MIN_OTHERS_WAIT), units.share(MAX_STEP_SPREAD)
+    several = f"{each} ranks a cell, " if each > 1 else ""
+    return [
+        (f" {several}the time of a step in which {'the longest' if each > 1 else 'each'} works, beside the median: ",
+         "muted"),
+        alike, (f" less than {limits[0]} longer  ", "muted"),
+        longer, (f" to {limits[1]}  ", "muted"), much, (" more", "muted"),
+    ]  # fmt: skip
+
+
+def _cell(work: float | None, middle: float) -> tuple[str, str]:
+    if work is None:
+        return "·", "faint"
+    beyond = work - middle
+    return UNEQUAL[(beyond >= MIN_OTHERS_WAIT * middle > 0.0) + (beyond >= MAX_STEP_SPREAD * middle > 0.0)]
+
+
 @on_board("ranks", 8, "Ranks", wide=(2, 3), middle=(4, 1), narrow=7)
 class Ranks(ScrollPanel):
     def data(self, view: View, options: ViewOptions) -> object:
@@ -111,4 +163,7 @@ class Ranks(ScrollPanel):
         if len(ranks) < 2:
             return [[("  single rank: nothing to compare", "muted")]]
         slowest = view.report.straggler.rank if view.report.straggler is not None else None
-        return rank_rows(by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks, slowest, width)
+        rows = rank_rows(by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks, slowest, width)
+        room = (self.size.height - 1) // 2
+        cells = strip(ranks, width, room)[0] if len(ranks) >= STRIP_RANKS and room > 0 else []
+        return [*rows[:1], *cells, *rows[1:]]  # the slowest, all at once, and those that wait least

@@ -68,6 +68,14 @@ class Body(ScrollPanel):
     def __init__(self) -> None:
         super().__init__("body")
 
+    @property
+    def opened_step(self) -> int | None:
+        """Return the step whose page is open."""
+        return None
+
+    def begin_at(self, step: int | None) -> None:
+        """Take the step that the user looked at on the screen before."""
+
     def heading(self, view: View, options: ViewOptions) -> str:
         return with_clock(self.title, view.report, options.host) if self.has_lanes else self.title
 
@@ -259,6 +267,16 @@ class Finder:
 
     def _drop_search(self) -> None:
         self.typing, self.search_text = False, ""
+
+    def leave(self) -> bool:
+        """Close the opened entry, else end the search. Return False if there is neither."""
+        if super().leave():  # type: ignore[misc]  # of the body that this is mixed into
+            return True
+        if not self.search_text:
+            return False
+        self._drop_search()
+        self.draw_again(force=True)  # type: ignore[attr-defined]
+        return True
 
     def _erase(self) -> None:
         self.search_text = self.search_text[:-1]

@@ -8,22 +8,29 @@ from statistics import median
 
 from monitor import units
 from monitor.keymap import OPEN, RESTORE
-from monitor.model.ranks.rank_waits import MAX_STEP_SPREAD, MIN_OTHERS_WAIT
-from monitor.model.report import RankRow, Report
+from monitor.model.ranks.rank_waits import MIN_OTHERS_WAIT
+from monitor.model.report import Report
 from monitor.model.view import View
 from monitor.step_blocks import OTHER
 from monitor.tui.drawing.rows import Row, column, fit, row_width, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.ranks_panel import LEGEND, by_interest, clock_of, rank_bar
+from monitor.tui.panels.ranks_panel import (
+    LEGEND,
+    MAX_STRIP_ROWS,
+    RANK_WIDTH,
+    STRIP_RANKS,
+    by_interest,
+    clock_of,
+    rank_bar,
+    strip,
+    strip_words,
+)
 from monitor.tui.screens.page import ListBody, screen
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 
-STRIP_RANKS = 64  # from which on a strip shows all of them at once
-MAX_STRIP_ROWS = 8
 FLAT_HEIGHT = 12  # rows below which only the ranks have room
 MIN_BAR, MAX_BAR = 12, 40  # cells of a bar behind a rank's figures, where there is room
-UNEQUAL = ("░", "muted"), ("▒", "warning"), ("█", "bad")  # cells of the strip: alike, longer, much longer
-RANK_WIDTH, TIME_WIDTH, MAX_NAME_WIDTH = 7, 9, 14  # cells
+TIME_WIDTH, MAX_NAME_WIDTH = 9, 14  # cells
 ALL = 10_000  # cells in which every phase has room
 NAMES = {BETWEEN_STEPS: "between"}  # where there is little room
 
@@ -66,39 +73,6 @@ def name_width(name: str) -> int:
     return max(TIME_WIDTH, min(MAX_NAME_WIDTH, text_width(NAMES.get(name, name)) + 2))
 
 
-def work_of(row: RankRow) -> float | None:
-    """Return the seconds of a rank's step in which it does not wait for others; None: unknown."""
-    return None if row.step_seconds is None else row.step_seconds - (row.usual_wait or 0.0)
-
-
-def strip(ranks: Sequence[RankRow], width: int) -> list[Row]:
-    """Return a cell for each rank, by how much longer it works than the one in the middle; [] where all do not fit."""
-    known = [work for row in ranks if (work := work_of(row)) is not None]
-    wide = (width - RANK_WIDTH) // 8 * 8
-    if not known or wide < 8 or len(ranks) > wide * MAX_STRIP_ROWS:
-        return []
-    middle = median(known)
-    rows: list[Row] = []
-    for first in range(0, len(ranks), wide):
-        cells = (_cell(work_of(row), middle) for row in ranks[first : first + wide])
-        rows.append([(column(f" {ranks[first].rank}", RANK_WIDTH), "muted"), *cells])
-    alike, longer, much = UNEQUAL
-    limits = units.share(MIN_OTHERS_WAIT), units.share(MAX_STEP_SPREAD)
-    words: Row = [
-        (" the time of a step in which each works, beside the median: ", "muted"),
-        alike, (f" less than {limits[0]} longer  ", "muted"),
-        longer, (f" to {limits[1]}  ", "muted"), much, (" more", "muted"),
-    ]  # fmt: skip
-    return [*wrap(words, width - 1, 1), *rows]
-
-
-def _cell(work: float | None, middle: float) -> tuple[str, str]:
-    if work is None:
-        return "·", "faint"
-    beyond = work - middle
-    return UNEQUAL[(beyond >= MIN_OTHERS_WAIT * middle > 0.0) + (beyond >= MAX_STEP_SPREAD * middle > 0.0)]
-
-
 @screen
 class Ranks(ListBody):
     screen_name = "ranks"
@@ -107,7 +81,8 @@ class Ranks(ListBody):
         "In synchronous training all ranks take the same time per step: fast ranks wait in a collective, mostly inside"
         " backward. The straggler is therefore the rank that waits least. `waits` is the time of a rank in collectives"
         " beyond the shortest of all ranks, per step. The phases are medians of the latest steps; a time that is longer"
-        " than the median of the ranks by 5% of a step stands out. Enter shows one rank beside the others.",
+        " than the median of the ranks by 5% of a step stands out. Enter shows one rank beside the others; Enter again"
+        " shows that rank on all screens, until Esc on the overview.",
         "On GPUs these are GPU times once enough steps of every rank were timed, host times until then (see the title)."
         " A wait is a lower bound; – is unknown: one rank, too few steps in common, or a GPU that runs behind its host."
         " A straggler is named only over enough steps and for a significant share of the time.",
@@ -123,6 +98,12 @@ class Ranks(ListBody):
             self._made = report, width, table_of(report, width)
         return self._made[2]
 
+    def do_open(self) -> None:
+        if self.opened and isinstance(self.selected, int):
+            self.call_later(self.app.run_action, f"app.rank({self.selected})")
+            return
+        super().do_open()
+
     def heading(self, view: View, options: ViewOptions) -> str:
         title = f"Rank {self.selected}" if self.opened and self.selected is not None else self.title
         return f"{title}, {clock}" if (clock := clock_of(view.report)) else title
@@ -133,7 +114,8 @@ class Ranks(ListBody):
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         if self.opened:
-            return [(f"{OPEN.shown} or {RESTORE.shown}", "accent"), (" back to all", "muted")]
+            words = f": rank {self.selected} on all screens  "
+            return [(OPEN.shown, "accent"), (words, "muted"), (RESTORE.shown, "accent"), (" back to all", "muted")]
         if len(view.report.ranks) < 2:
             return []
         has_bars = self._table(view.report, self.size.width).room >= MIN_BAR + 25
@@ -158,8 +140,11 @@ class Ranks(ListBody):
         table = self._table(report, width)
         flat = self.size.height < FLAT_HEIGHT
         head = wrap(_head(report), width - 1, 1, 1 if flat else 6)
-        drawn = strip(report.ranks, width) if len(report.ranks) >= STRIP_RANKS else []
-        drawn = drawn if len(drawn) < self.size.height // 2 else []
+        drawn: list[Row] = []
+        if len(report.ranks) >= STRIP_RANKS:
+            cells, each = strip(report.ranks, width, max(1, min(MAX_STRIP_ROWS, self.size.height // 3)))
+            drawn = [*wrap(strip_words(each), width - 1, 1), *cells] if cells else []
+            drawn = drawn if len(drawn) < self.size.height // 2 else []
         names: Row = [(column(" rank", RANK_WIDTH), "muted")]
         names += [(column(name, TIME_WIDTH, right=True), "muted") for name in ("step", "waits")]
         for name in table.phases:

@@ -11,6 +11,8 @@ from monitor.gpu_lines import reasons_in_words
 from monitor.keymap import OPEN, RESTORE
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
+from monitor.sources.console_history import ConsoleHistory
+from monitor.sources.console_marks import ConsoleMarks
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK, clock
 from monitor.tui.drawing.rows import Row, Span, column, fit, printable, row_width, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
@@ -227,17 +229,34 @@ def _gpu(readings: list[Gpu]) -> Row:
 
 
 def _console(line: StepLine, view: View, options: ViewOptions, width: int) -> list[Row]:
-    pairs = zip(view.console_times, view.console, strict=False)
-    lines = [text for t, text in pairs if math.isfinite(t) and _during(line, t)]
+    lines = _recorded(line, view)
+    if lines is None:
+        pairs = zip(view.console_times, view.console, strict=False)
+        lines = [text for t, text in pairs if math.isfinite(t) and _during(line, t)]
     if not lines:
         seen = [t for t in view.console_times if math.isfinite(t)]
         step = line.event
-        if step is not None and seen and seen[0] <= step.start:
+        if _recorded(line, view) is not None or (step is not None and seen and seen[0] <= step.start):
             return _why_not("no output", width)
-        unknown = "unknown: line times are kept only while a dashboard is open"
+        unknown = "unknown: the run has no times of its output"
         return _why_not(why_no_console(view, options) or unknown, width)
     rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_CONSOLE_LINES:]]
     return [*_why_not("from 1 s before to 1 s after the step", width), *rows]
+
+
+def _recorded(line: StepLine, view: View) -> list[str] | None:
+    """Return what the console file has of the time around the step; None where it is not known."""
+    step = line.event
+    if view.console_file is None or step is None:
+        return None
+    marks = ConsoleMarks(view.console_file)
+    marks.refresh()
+    begin = marks.place_of(step.start - AROUND_SECONDS)
+    end = marks.place_of(step.start + step.duration + AROUND_SECONDS)
+    if begin is None or end is None:
+        return None
+    window = ConsoleHistory(view.console_file).after(begin)
+    return [text for text, start in zip(window.lines, window.starts, strict=False) if start < end]
 
 
 def _stack(line: StepLine, view: View, width: int) -> list[Row]:
@@ -282,9 +301,7 @@ class StepTable(ListBody):
         " tok/s counts the step's own time, without the pause before it. The last column is the main metric (reward or"
         " loss), if there is room.",
         "On a GPU the times are GPU times of the steps timed by CUDA events: all, or a random sample of short ones."
-        " h switches to the host clock, which times every step.",
-        "→ and ← choose the sort column, v reverses the order, x shows only slow and skipped steps. Enter opens a step:"
-        " phases, metrics, GPUs, output and stacks.",
+        " h switches to the host clock, which times every step. Enter opens a step: phases, metrics, GPUs, stacks.",
     )
 
     def __init__(self) -> None:
@@ -417,6 +434,11 @@ class StepTable(ListBody):
     def _selected_key(self) -> int:
         """Return the selected step, by either clock; 0 if there is none."""
         return self.selected[0] if isinstance(self.selected, tuple) else 0
+
+    @property
+    def opened_step(self) -> int | None:
+        """Return the step whose page is open; None in the table."""
+        return self._selected_key or None if self.opened else None
 
     def choice(self, keys: list[object]) -> int:
         """Return the selected row; after a change of the clock, that of the nearest step: a sample lacks some."""

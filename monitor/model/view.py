@@ -24,7 +24,7 @@ from monitor.model.starting import StartWait
 from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
-from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
+from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered, without_first
 from monitor.units import moment
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
 from trainhooks.protocol.places import Place
@@ -79,6 +79,15 @@ class GpuDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class Occurrence:
+    """Something that is neither a step nor a span, by the steps in which it was."""
+
+    kind: str  # alert | trace
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Details:
     """Steps, device times and spans are the events themselves. Times are on the run's monotonic clock."""
 
@@ -93,6 +102,7 @@ class Details:
     host_distributions: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # by the host's clock
     frames: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # open phase -> (place, stack samples)
     wall_offset: float | None = None  # Unix time minus monotonic time
+    occurrences: tuple[Occurrence, ...] = ()
 
 
 def figure_values(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
@@ -194,7 +204,21 @@ def make_details(state: RunState, over: bool) -> Details:
         host_distributions=_distributions(_host_phases(main)),
         frames={phase: _most_frequent(table) for phase, table in main.samples.by_phase().items()},
         wall_offset=lead.wall_offset if lead is not None else None,
+        occurrences=tuple(_occurrences(state)),
     )
+
+
+def _occurrences(state: RunState) -> Iterator[Occurrence]:
+    """Yield the alerts other than slow steps, by the pace of the run, and the newest steps that were traced."""
+    main = state.main
+    before = main.last_index - main.pace.steps  # a resumed run does not begin with step 1
+    for row in (*state.alerts, *main.alerts):
+        if row.slow_step is None and main.pace.steps:
+            step = before + max(1, round(main.pace.done(row.t)))
+            yield Occurrence("alert", step, step)
+    for trace in (main.trace, *main.traced_parts.values()):
+        if trace is not None:
+            yield Occurrence("trace", trace.first, trace.first + max(1, trace.steps) - 1)
 
 
 def _host_phases(main: RankState) -> dict[str, Durations]:
@@ -273,7 +297,7 @@ def curve_arguments(state: RunState) -> dict[str, Any]:
     return {
         "step_seconds": step_seconds(state),
         "phase_seconds": _phase_seconds(state),
-        "host_step_seconds": _curve(main.step_seconds),
+        "host_step_seconds": _seconds(main.step_seconds, main),
         "host_phase_seconds": _host_phase_seconds(main),
         "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
         "tokens_per_second": _tokens_by_pace(main) if uses_device(state) else _tokens_per_second(main),
@@ -287,7 +311,7 @@ def step_seconds(state: RunState) -> Curve:
     """
     main = state.main
     if not uses_device(state):
-        return _curve(main.step_seconds)
+        return _seconds(main.step_seconds, main)
     return _curve(main.device.paces) if main.device.is_known else _pace(main)
 
 
@@ -299,7 +323,13 @@ def _phase_seconds(state: RunState) -> dict[str, Curve]:
 
 
 def _host_phase_seconds(main: RankState) -> dict[str, Curve]:
-    return {name: _curve(stats.seconds) for name, stats in main.phases.items()}
+    return {name: _seconds(stats.seconds, main) for name, stats in main.phases.items()}
+
+
+def _seconds(column: Column, main: RankState) -> Curve:
+    """Return the curve of seconds that a step takes by the host's clock; means are without the run's first step."""
+    curve, first = _curve(column), main.step_seconds.settled().opening
+    return curve if first is None else without_first(curve, column.opening, first[0])
 
 
 def _pace(main: RankState) -> Curve:
@@ -344,6 +374,7 @@ def _curve(column: Column) -> Curve:
 
 def _tokens_per_second(main: RankState) -> Curve:
     """Return the tokens by the time from step to step, pauses between steps included."""
-    tokens, seconds = _curve(main.tokens), _curve(main.pace_seconds)
+    tokens, seconds = _curve(main.tokens), _seconds(main.pace_seconds, main)
     rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
-    return Curve(tokens.x, rates, rates, rates, tokens.width, tokens.end)
+    sample = None if tokens.sample is None or seconds.sample is None else tokens.sample.by(seconds.sample)
+    return Curve(tokens.x, rates, rates, rates, tokens.width, tokens.end, sample=sample)

@@ -11,6 +11,7 @@ from monitor.gpu_lines import reasons_in_words
 from monitor.keymap import OPEN, RESTORE
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
+from monitor.palettes import OTHER
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK, clock
 from monitor.tui.drawing.rows import Row, Span, column, fit, printable, row_width, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
@@ -162,7 +163,7 @@ def _phases(line: StepLine, view: View, options: ViewOptions, width: int) -> lis
         (column(title, 22 + room), "text bold"), (column(_own_title(line), FIGURE_WIDTH, right=True), "muted"),
         (column(fit(words, beside - 2), beside, right=True), "muted"),
     ]]  # fmt: skip
-    for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
+    for name, seconds in sorted(line.phases.items(), key=lambda item: item[0] == OTHER):
         length = seconds / longest if longest > 0 else 0.0
         typical_seconds = typical.get(name)
         tone = "bad bold" if line.slow is not None and name == line.slow.culprit else "text"
@@ -243,7 +244,7 @@ def _console(line: StepLine, view: View, options: ViewOptions, width: int) -> li
 def _stack(line: StepLine, view: View, width: int) -> list[Row]:
     """Return the sampled locations of each phase; phases with the same locations share an entry."""
     names: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name in sorted(line.phases, key=lambda phase: -line.phases[phase]):
+    for name in sorted(line.phases, key=lambda phase: phase == OTHER):
         places = view.details.frames.get(name, ())
         total = sum(count for _, count in places)
         samples = tuple((units.share(count / total), place) for place, count in places[:3])

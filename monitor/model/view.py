@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +26,7 @@ from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered, without_first
 from monitor.units import moment
-from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
+from trainhooks.protocol.events import Gpu, GpuProcess, GpuTime, Host, Span, Step
 from trainhooks.protocol.places import Place
 
 MAX_SHOWN_KINDS = 20  # roles and stages shown; more fit on no screen
@@ -76,6 +76,19 @@ class GpuDetail:
     readings: tuple[Gpu, ...] = ()  # the newest last
     reference: int | None = None  # MHz, its clock under load without throttling; None: unknown
     link: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)  # gen, its most, lanes, most
+
+    def known(self, name: str) -> Any:
+        """Return the newest value of a field that is read rarely: the newest reading mostly lacks it. None: unknown."""
+        values = (getattr(reading, name) for reading in reversed(self.readings))
+        return next((value for value in values if value is not None), None)
+
+    @property
+    def processes(self) -> list[tuple[GpuProcess, str]] | None:
+        """Return the processes on the GPU, each with its user (empty: unknown); None where they are not reported."""
+        reading = next((reading for reading in reversed(self.readings) if reading.processes is not None), None)
+        if reading is None or reading.processes is None:
+            return None
+        return list(zip(reading.processes, chain(reading.users or (), repeat("")), strict=False))
 
 
 @dataclass(frozen=True, slots=True)

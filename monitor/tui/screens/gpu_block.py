@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from monitor import units
 from monitor.gpu_lines import BITS, POWER_CAP, reasons_in_words
+from monitor.model.device.throttle_events import CAPPED, MIN_BUSY_PERCENT, MIN_FULL_LOAD
 from monitor.model.device.throttle_watch import NO_THROTTLE, ThrottleEvent
 from monitor.model.report import GpuRow
 from monitor.model.view import GpuDetail, figure_values
@@ -35,10 +36,9 @@ MAX_PROCESS_ROWS = 24
 LEAST_BARS, DEFAULT_BARS, MOST_BARS = 8, 40, 80  # cells of a bar chart, one reading each; the most if there is room
 FACTS_WIDTH = 74  # cells of the facts beside a bar chart, at most
 MAX_USER_WIDTH = 18  # cells of the user of a process
-BUSY_PERCENT, IDLE_PERCENT = 80.0, 30.0  # of the time in kernels: from the one on busy, below the other mostly idle
 FULL_MEMORY = 0.9  # share from which the next larger batch may not fit
 NEAR_SLOWDOWN = 3.0  # degrees Celsius below the slowdown: what a sensor and a fan's control vary by
-HELD_CLOCK = 0.95  # of the typical clock under load: less is held back, or idle
+HELD_CLOCK = CAPPED  # of the typical clock under load: where less is a throttle event without a reason
 MIN_NAME_WIDTH = 12  # cells of a model's name: less is not recognized
 SIMULATED = "  SIMULATED"
 NORMAL_WHEN_BUSY = " (normal on a busy GPU)"  # after a power cap
@@ -101,14 +101,14 @@ def title(gpu: GpuRow, right: Row, chosen: bool, width: int, model: bool = True)
 
 def load_tone(percent: float) -> str:
     """Return the color of a load: a GPU is there to be busy."""
-    return "good" if percent >= BUSY_PERCENT else "accent" if percent >= IDLE_PERCENT else "muted"
+    return "good" if percent >= MIN_FULL_LOAD else "accent" if percent >= MIN_BUSY_PERCENT else "muted"
 
 
 def _is_held(reading: Gpu, usual: int | None) -> bool:
     """Return whether a busy GPU's clock is below its typical one under load."""
     if usual is None or reading.sm_clock is None or reading.utilization is None:
         return False
-    return reading.utilization >= IDLE_PERCENT and reading.sm_clock < HELD_CLOCK * usual
+    return reading.utilization >= MIN_BUSY_PERCENT and reading.sm_clock < HELD_CLOCK * usual
 
 
 def _colored(values: Sequence[float], room: int, top: float, tones: Sequence[str]) -> Row:

@@ -184,3 +184,13 @@ def test_a_short_bar_has_a_cell_for_every_part_above_5_percent() -> None:
         shares = [weight / sum(weights) for weight in weights]
         cells = _largest_remainder(shares, 12)
         assert sum(cells) == 12 and all(cells[at] for at, share in enumerate(shares) if share >= 0.05)
+
+
+def test_the_legend_of_events_is_shortened_rather_than_cut() -> None:
+    view = views.throttled()
+    layout = grid(view.step_seconds, 60)
+    assert layout is not None
+    band = [[("⡇", "faint"), (words, "muted")] for words in (" p10-p90 of a sample of 96 steps", " p10-p90")]
+    for width in (200, 90, 60):
+        _, legend = text(event_rows(view, layout, 9, width, band))
+        assert "p10-p90" in legend and "throttled" in legend and "…" not in legend and len(legend) <= width + 9

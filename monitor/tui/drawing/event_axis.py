@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from monitor.model.view import View
 from monitor.tui.drawing.curve_columns import Grid
-from monitor.tui.drawing.rows import Row, Span, column, fit, flow, merged
+from monitor.tui.drawing.rows import Row, Span, column, flow, merged
 from monitor.tui.drawing.step_marks import BOTH, CHECKPOINT, EVAL, SLOW, marked
 
 MIN_EVENTS_HEIGHT = 12  # rows of a chart from which it has this line and its legend
@@ -18,6 +18,7 @@ EVENT_WORDS = {
     ALERT: "alert", SLOW: "slow step", BOTH: "checkpoint and evaluation", CHECKPOINT: "checkpoint", EVAL: "evaluation",
     TRACE: "traced", THROTTLE: "GPU throttled",
 }  # fmt: skip
+_SHORT_WORDS = {SLOW: "slow", BOTH: "both", CHECKPOINT: "saved", EVAL: "eval", THROTTLE: "throttled"}
 
 
 def events_on(view: View, layout: Grid) -> dict[int, Span]:
@@ -38,8 +39,12 @@ def events_on(view: View, layout: Grid) -> dict[int, Span]:
     return signs
 
 
-def event_rows(view: View, layout: Grid, gutter: int, width: int) -> list[Row]:
-    """Return the line of marks, below a chart with this grid, and what those that occur mean; empty without events."""
+def event_rows(view: View, layout: Grid, gutter: int, width: int, band: Sequence[Row] = ()) -> list[Row]:
+    """Return the line of marks, below a chart with this grid, and what those that occur mean; empty without events.
+
+    Args:
+        band: wordings of what the band of the chart is, the shortest last; one of them begins the legend.
+    """
     signs = events_on(view, layout)
     if not signs:
         return []
@@ -51,12 +56,18 @@ def event_rows(view: View, layout: Grid, gutter: int, width: int) -> list[Row]:
                 cells[place] = sign
         elif at < len(cells):
             cells[at] = sign
-    label: Row = [(column(fit("events", gutter - 2), gutter - 2, right=True), "muted"), (" ┤", "rule")]
-    return [merged([*label, *cells]), legend_of(signs.values(), width)]
+    label: Row = [(column("events", gutter - 2, right=True), "muted"), (" ┤", "rule")]
+    legend = _legend(set(signs.values()), width, band)
+    return [merged([*label, *cells]), [(" " * gutter, "text"), *legend]]
 
 
-def legend_of(signs: Collection[Span], width: int) -> Row:
-    """Return what the signs mean, in their order."""
-    found = set(signs)
-    parts: list[Row] = [[sign, (f" {words}", "muted")] for sign, words in EVENT_WORDS.items() if sign in found]
-    return flow(parts, width, limit=1)[0]
+def _legend(found: Collection[Span], width: int, band: Sequence[Row]) -> Row:
+    """Return what the signs mean, in their order, in the longest wording that fits."""
+    rows: list[Row] = []
+    for words in (EVENT_WORDS, {**EVENT_WORDS, **_SHORT_WORDS}):
+        parts: list[Row] = [[sign, (f" {words[sign]}", "muted")] for sign in EVENT_WORDS if sign in found]
+        for before in band or [[]]:
+            rows = flow([*([before] if before else []), *parts], width, limit=2)
+            if len(rows) == 1:
+                return rows[0]
+    return rows[0]

@@ -29,6 +29,7 @@ _ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
 _BLANK = " \u2800"  # the second is braille without a dot
 _BRAILLE = 0x2800
 _DOTS = (0xC0, 0x24, 0x12, 0x09)  # both dots of each of a cell's rows, from the bottom
+_BAND_SIGNS = [[chr(_BRAILLE + sum(_DOTS[low : high + 1])) for high in range(4)] for low in range(4)]
 _SAME = 1e-9  # of a value: smaller differences are rounding errors of a constant
 _MAX_GAP = 3  # times the median distance between values: a line does not bridge a longer gap
 _MAX_SPREADS = 3.0  # values further outside would flatten the rest of the chart
@@ -172,10 +173,8 @@ def _over_band(rows: Iterable[Row], bars: Mapping[int, tuple[int, int]], tone: s
         bottom = 4 * (len(rows) - 1 - line)
         cells = [(sign, own) for text, own in row for sign in text]
         for at, (low, high) in bars.items():
-            if at < len(cells) and cells[at][0] in _BLANK:
-                dots = range(max(0, low - bottom), min(3, high - bottom) + 1)
-                if dots:
-                    cells[at] = (chr(_BRAILLE + sum(_DOTS[dot] for dot in dots)), tone)
+            if low <= bottom + 3 and high >= bottom and at < len(cells) and cells[at][0] in _BLANK:
+                cells[at] = _BAND_SIGNS[max(0, low - bottom)][min(3, high - bottom)], tone
         out.append(merged(cells))
     return out
 

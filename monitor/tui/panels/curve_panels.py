@@ -92,7 +92,7 @@ def band_legend(steps: int = 0, name: str = MIN_MAX, sampled: bool = False) -> l
     """Return wordings of what the band behind a line means, the shortest last."""
     of_steps = [f"{name} of {steps:,} steps"] if steps > 1 else []
     if sampled:
-        of_steps.insert(0, f"{name} of a sample of {steps:,} steps")
+        of_steps = [f"{name} of a sample of {steps:,} steps", f"{name} of a sample"]
     last = ["low to high"] if name == MIN_MAX else []
     return [[("⡇", "faint"), (f" {words}", "muted")] for words in (*of_steps, name, *last)]
 
@@ -196,10 +196,10 @@ def line_chart(
         return []
     buckets, band = folded(curve, layout)
     second = fold(over, layout) if over is not None else []
-    happened = event_rows(events, layout, gutter, room) if events is not None and height >= MIN_EVENTS_HEIGHT else []
     sampled = band == P10_P90 and curve.sample is not None and curve.sample.halvings > 0
     words = band_legend(layout.steps, band, sampled) if explained and band else []
-    legend = [[*words[0], ("   ", "text")]] if words and happened else []
+    has_line = events is not None and height >= MIN_EVENTS_HEIGHT
+    happened = event_rows(events, layout, gutter, room, words) if events is not None and has_line else []
     used = 1 + len(happened)
     begin = min(curve.x[0], beside.x[0]) if beside is not None and beside.x else curve.x[0]
     opens = layout.start <= begin == curve.x[0]
@@ -211,7 +211,7 @@ def line_chart(
     foot = None if column is None else gutter + column
     rows += happened[:1]
     rows.append(footed(steps_axis(layout, gutter, room, [] if happened else words), foot))
-    return [*rows, *([(" " * gutter, "text"), *(legend[0] if legend else []), *row] for row in happened[1:])]
+    return [*rows, *happened[1:]]
 
 
 # The curves are the most expensive part of the board to draw, and one more step moves them by less than a column.

@@ -180,8 +180,7 @@ class Charts(Finder, ListBody):
             return []
         at = column_of(layout, options.cursor, room)
         foot = None if at is None else CHART_GUTTER + at
-        legend: Row = [(" " * CHART_GUTTER, "text"), *rows[1]]
-        return [[], rows[0], footed(steps_axis(layout, CHART_GUTTER, room), foot), legend]
+        return [[], rows[0], footed(steps_axis(layout, CHART_GUTTER, room), foot), rows[1]]
 
     def _one(
         self, name: str, view: View, options: ViewOptions, width: int, height: int, chosen: bool, roomy: bool

@@ -136,7 +136,7 @@ async def test_the_wheel_zooms_all_charts_around_the_pointer_and_esc_ends_it(app
         assert zoom is not None and zoom.steps < 60
         first, last = zoom.span(214)
         assert first > 30 and last < 190, "around the middle"
-        assert text_of(app).count(f"{first:,}") >= 2 or f"step {first}" in text_of(app)
+        assert "zoomed" in text_of(app) and f"step {first}" in text_of(app)
         for _ in range(5):
             await turn(pilot, x, y, MouseScrollDown)
         assert app.view_options.zoom is None

@@ -21,6 +21,7 @@ from monitor.tui.panels.ranks_panel import of_rank
 
 LEGEND_ORDER = (SLOW, CHECKPOINT, EVAL, BOTH)  # of the signs in the legend
 STEPS_GUTTER = 8  # cells before the columns
+ZOOMED = "zoomed  "
 TALL_PANEL_HEIGHT = 10  # rows of a panel from which on the legend may take two rows
 
 
@@ -196,6 +197,11 @@ class Steps(Panel):
         return of_rank(with_clock("Step time by phase", view.report, options.host), view.report)
 
     def aside(self, view: View, options: ViewOptions) -> Row:
+        row = self._aside(view, options)
+        used = text_width(self.short) + row_width(row) + text_width(ZOOMED) + 9
+        return [(ZOOMED, "accent"), *row] if options.zoom is not None and used <= self.size.width else row
+
+    def _aside(self, view: View, options: ViewOptions) -> Row:
         curve = lane(view, options.host).step_seconds
         moment = value_at(curve, options.cursor) if options.cursor is not None else None
         if moment is not None:

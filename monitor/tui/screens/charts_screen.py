@@ -26,6 +26,7 @@ from monitor.tui.panels.curve_panels import (
     steps_axis,
     summary,
 )
+from monitor.tui.panels.steps_panel import ZOOMED
 from monitor.tui.screens.page import Finder, ListBody, screen, with_arrow
 
 MIN_CHART_WIDTH, MIN_CHART_HEIGHT = 36, 7  # cells of a small chart: less shows no curve
@@ -66,6 +67,7 @@ class Charts(Finder, ListBody):
         number = f"{shown:,} of {total:,}" if self.search_text else f"{total:,} metric{'s' * (total != 1)}"
         forms = ["logarithmic"] if self._logarithmic else []
         forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
+        forms += [ZOOMED.strip()] if options.zoom is not None else []
         room = self.size.width - len(self.title) - 6  # the scale matters more than the number of metrics
         band = [[*words, ("   ", "text")] for words in self._band_legend(view, options, shown)]
         row: Row = []

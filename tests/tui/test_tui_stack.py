@@ -74,6 +74,16 @@ def test_no_layer_of_more_than_half_a_cell_is_lost(height: int) -> None:
         assert all(f"phase{index}" in drawn for index, each in enumerate(eighths) if each > 4), eighths
 
 
+@pytest.mark.parametrize("levels", range(1, 17))
+def test_a_column_of_few_eighths_shows_what_it_can(levels: int) -> None:
+    choice = random.Random(levels)
+    for _ in range(300):
+        shares = [choice.choice((0.0, 0.051, 0.1, 0.3, 0.8)) for _ in range(6)]
+        whole = sum(shares) or 1.0
+        drawn = tones([share / whole * levels / 8 for share in shares], 3, 3.0)
+        assert any(tone.startswith("phase") for tone in drawn) or not any(shares)
+
+
 def test_the_mark_of_a_label_stands_where_a_column_of_its_value_ends() -> None:
     top, labels = seconds_axis(0.42, 9)
     row = labels.index("200 ms")

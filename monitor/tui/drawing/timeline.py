@@ -149,6 +149,8 @@ def _column(
     """Return the cells of a column, from top to bottom."""
     ranks, seen = dict(order), set[str]()
     cells = [_cell(_parts(edges, 8 * line), ranks, seen) for line in reversed(range(height))]
+    drawable = {tone for _, tone in edges}  # a column of few eighths has no room for some
+    due = tuple(tone for tone in due if tone in drawable)
     if seen.issuperset(due):
         return cells
     drawn = _in_halves(edges, due)

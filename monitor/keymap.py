@@ -27,7 +27,7 @@ class Action:
 
     name: str  # its handler: the app's or dialog's method action_<name>, or a body's do_<name>, with arguments
     keys: tuple[str, ...]
-    help: str
+    help: str  # empty: a variation of the action before, which tells of it
     footer: str = ""  # empty: in the help only
     setting: str = ""  # its name in the configuration's [keys]; empty: not configurable
     footer_key: str = ""  # shown in the footer in place of its key, for a group of similar actions
@@ -90,12 +90,12 @@ GLOBAL_ACTIONS: tuple[Action, ...] = (
     Action("next_metric", ("m",), "Show the next metric", "metric", "next_metric"),
     Action("choose_metric", ("M",), "Choose a metric from a list", setting="choose_metric"),
     Action("theme", ("t",), "Theme: dark, light, high contrast, color-blind safe", "theme", "theme"),
-    Action(
-        "cursor(-1)", ("left", "["), "Time cursor: each chart tells its value at an earlier step", setting="cursor_left"
-    ),
-    Action("cursor(1)", ("right", "]"), "Time cursor: at a later one; Esc ends it", setting="cursor_right"),
-    Action("cursor(-10)", ("shift+left",), "Time cursor: ten times as far back"),
-    Action("cursor(10)", ("shift+right",), "Time cursor: ten times as far on"),
+    Action("cursor(-1)", ("left", "["), "Time cursor: each chart's value at an earlier step", setting="cursor_left"),
+    Action("cursor(1)", ("right", "]"), "Time cursor: at a later one, Shift: ten times on", setting="cursor_right"),
+    Action("cursor(-10)", ("shift+left",), ""),
+    Action("cursor(10)", ("shift+right",), ""),
+    Action("zoom(1)", ("e",), "Zoom in: fewer steps in all charts; as the wheel", setting="zoom_in"),
+    Action("zoom(-1)", ("E",), "Zoom out; Esc ends cursor and zoom", setting="zoom_out"),
     FOCUS_NEXT,
     Action("app.focus_previous", ("shift+tab",), "Go to the panel before"),
     Action("scroll(-1)", ("up", "k"), "Scroll the focused panel up"),

@@ -170,6 +170,11 @@ class PhaseRow:
     episodes: float = 0.0  # likewise, in slow steps that come again at no regular distance
 
     @property
+    def usual_mean(self) -> float:
+        """Return the mean seconds of a step in which it occurs, without what one-offs took beyond a typical one."""
+        return self.recurring / self.count if self.count else self.mean
+
+    @property
     def recurring(self) -> float:
         """Return the seconds in all steps together, one-offs left out."""
         return max(0.0, self.mean * self.count - self.once)

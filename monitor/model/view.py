@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,10 +24,10 @@ from monitor.model.starting import StartWait
 from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
-from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
+from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered, without_first
 from monitor.model.steps.step_clock import StepClock, step_clock
 from monitor.units import moment
-from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
+from trainhooks.protocol.events import Gpu, GpuProcess, GpuTime, Host, Span, Step
 from trainhooks.protocol.places import Place
 
 MAX_SHOWN_KINDS = 20  # roles and stages shown; more fit on no screen
@@ -78,6 +78,28 @@ class GpuDetail:
     reference: int | None = None  # MHz, its clock under load without throttling; None: unknown
     link: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)  # gen, its most, lanes, most
 
+    def known(self, name: str) -> Any:
+        """Return the newest value of a field that is read rarely: the newest reading mostly lacks it. None: unknown."""
+        values = (getattr(reading, name) for reading in reversed(self.readings))
+        return next((value for value in values if value is not None), None)
+
+    @property
+    def processes(self) -> list[tuple[GpuProcess, str]] | None:
+        """Return the processes on the GPU, each with its user (empty: unknown); None where they are not reported."""
+        reading = next((reading for reading in reversed(self.readings) if reading.processes is not None), None)
+        if reading is None or reading.processes is None:
+            return None
+        return list(zip(reading.processes, chain(reading.users or (), repeat("")), strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """Something that is neither a step nor a span, by the steps in which it was."""
+
+    kind: str  # alert | trace
+    first: int
+    last: int
+
 
 @dataclass(frozen=True, slots=True)
 class Details:
@@ -95,6 +117,7 @@ class Details:
     frames: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # open phase -> (place, stack samples)
     wall_offset: float | None = None  # Unix time minus monotonic time
     clock: StepClock = field(default_factory=StepClock)  # which step was open when
+    occurrences: tuple[Occurrence, ...] = ()
 
 
 def figure_values(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
@@ -198,7 +221,21 @@ def make_details(state: RunState, over: bool) -> Details:
         frames={phase: _most_frequent(table) for phase, table in main.samples.by_phase().items()},
         wall_offset=lead.wall_offset if lead is not None else None,
         clock=step_clock(main.timelines, main.latest.steps()),
+        occurrences=tuple(_occurrences(state)),
     )
+
+
+def _occurrences(state: RunState) -> Iterator[Occurrence]:
+    """Yield the alerts other than slow steps, by the pace of the run, and the newest steps that were traced."""
+    main = state.main
+    before = main.last_index - main.pace.steps  # a resumed run does not begin with step 1
+    for row in (*state.alerts, *main.alerts):
+        if row.slow_step is None and main.pace.steps:
+            step = before + max(1, round(main.pace.done(row.t)))
+            yield Occurrence("alert", step, step)
+    for trace in (main.trace, *main.traced_parts.values()):
+        if trace is not None:
+            yield Occurrence("trace", trace.first, trace.first + max(1, trace.steps) - 1)
 
 
 def _host_phases(main: RankState) -> dict[str, Durations]:
@@ -277,7 +314,7 @@ def curve_arguments(state: RunState) -> dict[str, Any]:
     return {
         "step_seconds": step_seconds(state),
         "phase_seconds": _phase_seconds(state),
-        "host_step_seconds": _curve(main.step_seconds),
+        "host_step_seconds": _seconds(main.step_seconds, main),
         "host_phase_seconds": _host_phase_seconds(main),
         "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
         "tokens_per_second": _tokens_by_pace(main) if uses_device(state) else _tokens_per_second(main),
@@ -291,7 +328,7 @@ def step_seconds(state: RunState) -> Curve:
     """
     main = state.main
     if not uses_device(state):
-        return _curve(main.step_seconds)
+        return _seconds(main.step_seconds, main)
     return _curve(main.device.paces) if main.device.is_known else _pace(main)
 
 
@@ -303,7 +340,13 @@ def _phase_seconds(state: RunState) -> dict[str, Curve]:
 
 
 def _host_phase_seconds(main: RankState) -> dict[str, Curve]:
-    return {name: _curve(stats.seconds) for name, stats in main.phases.items()}
+    return {name: _seconds(stats.seconds, main) for name, stats in main.phases.items()}
+
+
+def _seconds(column: Column, main: RankState) -> Curve:
+    """Return the curve of seconds that a step takes by the host's clock; means are without the run's first step."""
+    curve, first = _curve(column), main.step_seconds.settled().opening
+    return curve if first is None else without_first(curve, column.opening, first[0])
 
 
 def _pace(main: RankState) -> Curve:
@@ -348,6 +391,7 @@ def _curve(column: Column) -> Curve:
 
 def _tokens_per_second(main: RankState) -> Curve:
     """Return the tokens by the time from step to step, pauses between steps included."""
-    tokens, seconds = _curve(main.tokens), _curve(main.pace_seconds)
+    tokens, seconds = _curve(main.tokens), _seconds(main.pace_seconds, main)
     rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
-    return Curve(tokens.x, rates, rates, rates, tokens.width, tokens.end)
+    sample = None if tokens.sample is None or seconds.sample is None else tokens.sample.by(seconds.sample)
+    return Curve(tokens.x, rates, rates, rates, tokens.width, tokens.end, sample=sample)

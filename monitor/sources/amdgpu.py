@@ -14,7 +14,7 @@ from pathlib import Path
 
 from monitor.gpu_lines import AMD
 from monitor.sources.polling import RARE_EVERY, text_of
-from monitor.sources.process_tree import process_name
+from monitor.sources.process_tree import process_name, process_user
 from trainhooks.protocol.events import Gpu, GpuProcess
 from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_NAME, clean
 
@@ -64,6 +64,7 @@ class AmdSource:
                 card.rare_due = now + RARE_EVERY
                 _read_rare(card, gpu)
                 gpu.processes = users.get(card.bus_id)  # those of others can be invisible, so none is unknown
+                gpu.users = [clean(process_user(pid), MAX_NAME) for pid, *_ in gpu.processes or ()] or None
             gpus.append(gpu)
         return gpus
 

@@ -412,6 +412,8 @@ def _tidy_gpu(gpu: events.Gpu) -> bool:
     if gpu.processes is not None:
         known = gpu.processes[: limits.MAX_GPU_PROCESSES]
         gpu.processes = [(pid, clean_name(name), _clean_count(used), ours) for pid, name, used, ours in known]
+    if gpu.users is not None:
+        gpu.users = [clean_name(name) for name in gpu.users[: limits.MAX_GPU_PROCESSES]]
     return True
 
 

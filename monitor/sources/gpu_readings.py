@@ -27,7 +27,7 @@ from monitor.sources.nvml import (
     slowdown_counters,
 )
 from monitor.sources.polling import RARE_EVERY
-from monitor.sources.process_tree import process_name
+from monitor.sources.process_tree import process_name, process_user
 from trainhooks.protocol.events import Gpu, GpuProcess
 from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_INTEGER, MAX_NAME, clean
 
@@ -93,7 +93,7 @@ def read_gpu(driver: Driver, device: Device, version: str | None, members: Set[i
         if gpu.mig or device.children:
             find_instances(driver, device)
         if not gpu.mig:
-            gpu.processes = gpu_processes(driver, device.handle, members)
+            _read_processes(driver, device, gpu, members)
     if device.gpm is not None:
         device.gpm.fill(gpu, now)
     else:
@@ -246,8 +246,14 @@ def _read_instance(driver: Driver, device: Device, parent: Gpu, members: Set[int
     if device.gpm is not None:
         device.gpm.fill(gpu, parent.t)
     if rare:
-        gpu.processes = gpu_processes(driver, device.handle, members)
+        _read_processes(driver, device, gpu, members)
     return gpu
+
+
+def _read_processes(driver: Driver, device: Device, gpu: Gpu, members: Set[int]) -> None:
+    gpu.processes = gpu_processes(driver, device.handle, members)
+    if gpu.processes and on_the_host():  # else the driver's pids are not those seen here
+        gpu.users = [clean(process_user(pid), MAX_NAME) for pid, *_ in gpu.processes]
 
 
 def _number(value: Any) -> float | None:

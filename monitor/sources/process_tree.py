@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 import re
 import signal
 import time
@@ -342,6 +343,22 @@ def _member(process: psutil.Process) -> Member | None:
     parent, command = attempt(process.ppid), attempt(process.cmdline)
     name = process_name(process.pid)
     return None if parent is None or command is None else Member(parent, name or "", tuple(command))
+
+
+def process_user(pid: int) -> str:
+    """Return the name of the user that a process runs as, the number where it has none; empty where unknown."""
+    try:
+        return _user_name(os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(maxsize=256)  # a directory service may take a while to answer
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def process_name(pid: int) -> str | None:

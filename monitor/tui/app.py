@@ -23,6 +23,7 @@ from monitor.tui.drawing.board import Board
 from monitor.tui.drawing.characters import PlainCharacters, TerminalCapabilities
 from monitor.tui.drawing.characters import ink as terminal_ink
 from monitor.tui.drawing.clock_lanes import lane, two_lanes
+from monitor.tui.drawing.curve_columns import Zoom, zoomed
 from monitor.tui.drawing.themes import textual_theme
 from monitor.tui.feed import (
     AskForTrace,
@@ -63,6 +64,7 @@ from trainhooks.protocol.rundir import slug
 
 MAX_STEM = 120  # characters of the name of a picture
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
+ZOOM = 1.5  # times as many steps: a notch of the wheel, or a key press
 CHARTS_ACROSS = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 
 
@@ -133,6 +135,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._metric: str | None = None
         self._paused = False
         self._cursor: int | None = None  # a step
+        self._zoom: Zoom | None = None
         self._mouse_given = False  # whether the terminal has the mouse
         self._host = False  # whether to show the host clock where there is a GPU clock
         self._newest: View | None = None  # set by the feed's thread
@@ -200,7 +203,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
     @property
     def view_options(self) -> ViewOptions:
         chosen = self._metric, self._paused, self.is_replay, self._cursor
-        own = self.actions, self._mouse_given, self._host
+        own = self.actions, self._mouse_given, self._host, self._zoom
         return ViewOptions(self.title, self._palette, self._phases, *chosen, *own)
 
     def _draw(self, head_only: bool = False) -> None:
@@ -360,12 +363,24 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._shown is None or (page is not None and page.body.screen_name != "charts"):
             return
         curve = lane(self._shown, self._host).step_seconds
-        self._cursor = time_cursor.moved(curve, self._cursor, self.size.width // CHARTS_ACROSS, columns)
+        wide = self.size.width // CHARTS_ACROSS
+        self._cursor = time_cursor.moved(curve, self._cursor, wide, columns, self._zoom)
+        self._zoom = time_cursor.followed(curve, self._cursor, self._zoom)
         self._draw()
 
     def action_point(self, step: int) -> None:
         """Place the time cursor. A click calls this."""
         self._cursor = step
+        self._draw()
+
+    def action_zoom(self, closer: int, step: int | None = None) -> None:
+        """Show fewer steps in all charts, or more; around `step`, the time cursor, or else up to the newest."""
+        page = self._page
+        if self._shown is None or (page is not None and page.body.screen_name != "charts"):
+            return
+        curve = lane(self._shown, self._host).step_seconds
+        by = 1 / ZOOM if closer > 0 else ZOOM
+        self._zoom = zoomed(curve, self._zoom, by, self._cursor if step is None else step)
         self._draw()
 
     def _metric_names(self) -> list[str]:
@@ -412,8 +427,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def action_restore(self) -> None:
         page = self._page
-        if self._cursor is not None and (page is None or page.body.screen_name == "charts"):
+        charts = page is None or page.body.screen_name == "charts"
+        if charts and self._cursor is not None:
             self._cursor = None
+            self._draw()
+        elif charts and self._zoom is not None:
+            self._zoom = None
             self._draw()
         elif page is None and self._is_one_rank and self.board.is_plain:
             self._feed.show_rank(None)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo.record import recorded
+from monitor.arrays import np
 from monitor.errors import UserError
 from monitor.model.view import View
 from monitor.runs import replay
@@ -55,6 +56,7 @@ def shown(view: View) -> object:
             return f"{value:.12g}"
         if isinstance(value, dict):
             return {key: rounded(each) for key, each in value.items()}
+        value = value.tolist() if isinstance(value, np.ndarray) else value
         return [rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     return rounded(asdict(replace(view, label=None)))

@@ -195,7 +195,7 @@ def reading(row: GpuRow, t: float) -> Gpu:
         row.memory_total, row.temperature, (row.power or 0) + 5 * wave, row.power_limit,
         int((row.sm_clock or 0) + 3 * wave), row.sm_clock_max, simulated=row.simulated, reasons=0,
         memory_reserved=driver, temperature_max=87.0, pcie_rx=2.1e9, pcie_tx=0.4e9, driver="570.86.15",
-        processes=[(4242, "python rl_code.py", mine, True), (977, "jupyter", others, False)],
+        processes=[(4242, "python rl_code.py", mine, True), (977, "jupyter", others, False)], users=["ada", "bob"],
     )  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def test_a_curve_ends_beside_the_label_of_its_value_on_a_small_chart_too() -> No
     assert picture.axis.labels == ("1.0", "", "0.6")
 
 
-@pytest.mark.parametrize("height", [2, 3, 4, 6, 10, 23])
+@pytest.mark.parametrize("height", [2, 3, 4, 6, 10, 22])
 def test_a_value_is_drawn_in_the_dot_that_its_axis_gives_it(height: int) -> None:
     """A label stands beside the second dot of its row: the curve must not contradict it."""
     axis = linear(0.0, 1.0, height)
@@ -255,11 +255,11 @@ def test_the_band_and_the_signs_of_a_chart_are_explained_where_there_is_room() -
     values = [float(step % 10) for step in range(120)]
     values[40], values[100] = -1e6, 1e6
     curve = Curve([float(step + 1) for step in range(120)], values, values, values)
-    for width, foot in ((70, "step 1  ⡇ min-max of 2 steps  120"), (24, "step 1 120"), (140, "step 1 120")):
+    for width, foot in ((70, "step 1  ⡇ min-max of 2 steps  120"), (24, "step 1 120"), (140, "step 1 30 60 90 120")):
         *_, signs, axis = ["".join(text for text, _ in row) for row in line_chart(curve, width, 8)]
         assert " ".join(axis.split()) == " ".join(foot.split()), width
         assert ("▾" in signs and "▴" in signs and " off scale" in signs) == (width > 30)
     assert "⡇" not in "".join(text for text, _ in line_chart(curve, 70, 8, explained=False)[-1])
     late = Curve(curve.x, [1.0] * 118 + [1e9] * 2, [1.0] * 118 + [1e9] * 2, [1.0] * 118 + [1e9] * 2)
     [*_, signs, _] = line_chart(late, 70, 8)
-    assert "".join(text for text, _ in signs).split() == ["above", "scale", "▴▴"], "before them"
+    assert "".join(text for text, _ in signs).split() == ["above", "scale,", "up", "to", "1e+09", "▴▴"], "before them"

@@ -16,6 +16,7 @@ from monitor.model.view import GpuDetail
 from monitor.runs.replay import open_player
 from monitor.tui.drawing.rows import row_width
 from monitor.tui.panels import machine_panel
+from monitor.tui.screens import gpu_block
 from monitor.tui.screens.gpu_block import block, title
 from monitor.tui.screens.gpus_screen import Gpus, history, most_critical
 from trainhooks.protocol.events import Gpu
@@ -327,3 +328,35 @@ def test_the_past_of_a_gpu_is_no_picture_of_noise_and_tells_its_limits() -> None
     for words in ("max 1,980", "limit 700", "slowdown at 87", "of 139"):
         assert words in shown
     assert not re.search(r"\d\.\d ┤", shown), "round labels"
+
+
+def _reading(second: int, **figures: object) -> Gpu:
+    return Gpu(producer="node", seq=second, t=float(second), uuid="GPU-0", index=0, **figures)  # type: ignore[arg-type]
+
+
+def test_what_is_read_rarely_stays_in_sight_between_two_looks() -> None:
+    found = [(812, "python3", 50 * 2**30, True), (4242, "vllm", 4 * 2**30, False)]
+    looked = _reading(1, processes=found, users=["ada", "bob"], temperature_max=87.0, memory_reserved=2**30)
+    detail = GpuDetail((looked, *(_reading(second, temperature=86.0) for second in range(2, 9))))
+    mine, other = (text([row]) for row in gpu_block.processes(detail, 100))
+    assert all(part in mine for part in ("812", "this run", "ada", "50.0 GiB", "python3"))
+    assert all(part in other for part in ("4242", "other", "bob", "4.0 GiB", "vllm"))
+    shown = replace(views.gpu(0), temperature=86.0)
+    assert "slowdown at 87" in text([gpu_block.power(shown, detail, 20, 150)])
+    assert ("86 °C", "warning bold") in gpu_block.power(shown, detail, 20, 150)
+    assert dict(gpu_block.split(detail))["others"] == 4 * 2**30
+
+
+def test_processes_without_a_known_user_have_no_column_for_it() -> None:
+    detail = GpuDetail((_reading(1, processes=[(812, "python3", None, True)]),))
+    assert text(gpu_block.processes(detail, 100)).split() == ["812", "this", "run", "–", "python3"]
+
+
+def test_a_busy_gpu_below_its_clock_is_told_by_color_and_an_idle_one_is_not() -> None:
+    busy = [_reading(second, utilization=97.0, sm_clock=1980 if second < 5 else 1320) for second in range(10)]
+    idle = [_reading(second, utilization=0.0, sm_clock=345) for second in range(10, 15)]
+    row = gpu_block.clock(views.gpu(0), GpuDetail((*busy, *idle), reference=1980), 15, 100)
+    cells = [(len(part), tone) for part, tone in row[1:] if set(part) <= set("▁▂▃▄▅▆▇█")]
+    assert cells == [(5, "accent"), (5, "warning"), (5, "accent")]
+    load = gpu_block.busy(views.gpu(0), GpuDetail((*busy, *idle)), 15)
+    assert [(len(part), tone) for part, tone in load if set(part) <= set("▁▂▃▄▅▆▇█")] == [(10, "good"), (5, "muted")]

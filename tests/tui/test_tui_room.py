@@ -79,9 +79,9 @@ def test_letters_over_the_steps_are_explained_in_a_single_row_too(options: ViewO
 def test_a_legend_tells_phases_then_signs_and_first_what_is_large_enough_to_be_drawn(options: ViewOptions) -> None:
     layers = {"data": [0.01] * 9, "optimizer": [0.0] * 8 + [0.05], "generation": [2.0] * 9, "execution": [1.0] * 9}
     rows = steps_panel.legend(options, layers, [step_marks.SLOW, step_marks.EVAL], 60, 2, 0.03)
-    assert text(rows) == ("■ generation  ■ execution  ■ optimizer  ■ data  ▲ slow step\nE evaluation")
+    assert text(rows) == ("■ data  ■ optimizer  ■ generation  ■ execution  ▲ slow step\nE evaluation")
     narrow = text(steps_panel.legend(options, layers, [step_marks.SLOW, step_marks.EVAL, step_marks.CHECKPOINT], 34, 2))
-    assert narrow == "■ generation  ■ execution  ■ data\n▲ slow step  C checkpoint  E eval"
+    assert narrow == "■ data  ■ generation  ■ execution\n▲ slow step  C checkpoint  E eval"
 
 
 def test_signs_over_the_steps_are_explained_where_there_is_no_room_for_a_legend(options: ViewOptions) -> None:
@@ -107,7 +107,7 @@ def test_phases_are_drawn_over_the_run_each_on_a_scale_of_its_own(options: ViewO
     shown = next(line for line in rows if "■ generation" in line)
     assert "█" in shown and shown.endswith(" s"), "the stretch with the longest, and how long that is"
     assert "step 1" in rows[-1] and "214" in rows[-1]
-    assert rows[1] == " Over the run   means of 2 steps; scale 0 to max (right)"
+    assert rows[1] == " Over the run   means of 2 steps; scale 0 to max (right), ▴ beyond it"
     short = text(breakdown_screen.over_the_run(view.report.phases, views.running(20), options, 158)).split("\n")
     assert short[1] == " Over the run   single steps; scale 0 to max (right)"
     assert breakdown_screen.over_the_run(view.report.phases, view, options, 40) == [], "no room for a line"

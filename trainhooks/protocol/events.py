@@ -361,6 +361,7 @@ class Gpu(Event):
     remap_pending: Optional[bool] = None
     remap_failed: Optional[bool] = None
     processes: Optional[List[GpuProcess]] = None
+    users: Optional[List[str]] = None  # whose each of them is; empty: unknown
 
     @property
     def slows_at(self) -> Optional[float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from monitor.arrays import BoolArray, FloatArray, IntArray, np
 from monitor.model.history import History
+from monitor.model.steps.value_sample import ValueSample
 from trainhooks.protocol.vocabulary import EPISODE_RETURN, HOOKS_METRICS, LEARNING_SIGNALS, LOSS, REWARD_SECONDS
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Curve:
     width: int = 1  # steps a bucket
     end: float | None = None  # the last x: the last bucket may not be full yet
     count: Sequence[float] = ()  # finite values a bucket; empty where that is not known
+    # Single values, those of all steps or a sample of them; None where they are not known.
+    sample: ValueSample | None = field(default=None, compare=False, repr=False)
 
 
 STEP = 1.02  # the width of bins as a ratio: quantiles are exact to 1%
@@ -113,7 +116,9 @@ class Column:
     nonfinite: int = 0
     last: float = math.nan
     newest: int = 0  # the highest step so far
+    opening: tuple[int, float] | None = None  # the first step so far, with its value
     history: History = field(default_factory=lambda: History(MAX_BUCKETS))
+    sample: ValueSample = field(default_factory=ValueSample)
 
     def add(self, x: int, value: float) -> None:
         self.xs.append(x)
@@ -141,6 +146,9 @@ class Column:
     def _add(self, xs: IntArray, values: FloatArray) -> None:
         self.last = float(values[-1])
         self.newest = max(self.newest, int(xs.max()))
+        earliest = int(xs.argmin())
+        if self.opening is None or xs[earliest] < self.opening[0]:
+            self.opening = int(xs[earliest]), float(values[earliest])
         is_finite = np.isfinite(values)
         finite = values if is_finite.all() else values[is_finite]
         self._keep_curve(xs, values, is_finite)
@@ -155,8 +163,10 @@ class Column:
 
     def _keep_curve(self, xs: IntArray, values: FloatArray, is_finite: BoolArray) -> None:
         if is_finite.all():
+            self.sample.add(xs, values)
             self.history.add(xs, {"count": np.ones(len(values)), "total": values, "low": values, "high": values})
             return
+        self.sample.add(xs[is_finite], values[is_finite])
         known = np.where(is_finite, values, np.nan)
         totals = np.where(is_finite, values, 0.0)
         self.history.add(xs, {"count": is_finite.astype(float), "total": totals, "low": known, "high": known})
@@ -172,7 +182,23 @@ class Column:
             mean = np.clip(total / count, low, high)  # within them even where the sum overflows
         x = (history.index * history.width).astype(float)
         end = float(self.newest) if len(x) else None
-        return Curve(x.tolist(), mean.tolist(), low.tolist(), high.tolist(), history.width, end, count.tolist())
+        sample = replace(self.sample)  # as it is now: its arrays are replaced, never changed
+        figures = mean.tolist(), low.tolist(), high.tolist()
+        return Curve(x.tolist(), *figures, history.width, end, count.tolist(), sample)
+
+
+def without_first(curve: Curve, opening: tuple[int, float] | None, step: int) -> Curve:
+    """Return the curve with the mean of its first bucket without the run's first step, if it has others.
+
+    The first step starts up what all others use: it would raise that mean a hundredfold, and flatten a chart of it.
+    """
+    if opening is None or opening[0] != step or not curve.count or not math.isfinite(opening[1]):
+        return curve
+    count = curve.count[0]
+    if count < 2:
+        return curve
+    mean = (curve.mean[0] * count - opening[1]) / (count - 1)
+    return replace(curve, mean=[min(curve.high[0], max(curve.low[0], mean)), *curve.mean[1:]])
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ MAX_LABEL_WIDTH = 7  # maximum cells of a label
 LEAST_SCALE = 6  # rows needed for three labels; below, only the first and the last row have one
 # Rows from which there are several distances between labels to choose from, so _NICE numbers suffice.
 MANY_TICKS_HEIGHT = 9
-MAX_TICKS = 7
+MIN_TICKS, MAX_TICKS = 4, 5  # of a chart with room for them
 _FOOT = 0.25  # of a row: a line's value at a tick is drawn in the second of the row's four dots, near its middle
 _CLOSE = 1e-6  # of a row: rounding error
 _NICE = (1.0, 2.0, 2.5, 5.0)
@@ -106,6 +106,8 @@ def _best(low: float, high: float, height: int, foot: float, whole: bool = False
                 candidates.append(_Rows(per_row, first, ticks))
     if whole:
         candidates = [rows for rows in candidates if all(abs(value - round(value)) < _CLOSE for value in rows.values())]
+    if height >= MANY_TICKS_HEIGHT:
+        candidates = [rows for rows in candidates if len(rows.ticks) >= MIN_TICKS] or candidates
     return min(candidates, key=lambda rows: rows.cost(height), default=None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor.model.report import PhaseRow, Report
@@ -45,6 +46,12 @@ def clock(report: Report, host: bool) -> str:
 def shown_phases(report: Report, host: bool) -> list[PhaseRow]:
     """Return the phases by the displayed clock."""
     return report.host_phases if host and two_lanes(report) else report.phases
+
+
+def largest(rows: Sequence[PhaseRow], most: int) -> list[PhaseRow]:
+    """Return the phases with the largest shares, in the order of the step."""
+    least = sorted((row.share for row in rows), reverse=True)[:most][-1:]
+    return [row for row in rows if row.share >= least[0]][:most] if least else []
 
 
 def lane(view: View, host: bool) -> Lane:

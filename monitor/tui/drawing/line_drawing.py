@@ -1,8 +1,8 @@
 """Draw lines in braille: the only code that calls plotext.
 
 plotext 6 is C++ behind ctypes. A single nan or inf among its points aborts the process, and a point far outside the
-limits is interpolated cell by cell until memory runs out. So it gets only finite values, scaled to 0..1, at most
-three points per column; values that were left out or cut are returned as marks. It is imported when the first chart
+limits is interpolated cell by cell until memory runs out. So it gets only finite values, scaled to 0..1, a few
+points per column; values that were left out or cut are returned as marks. It is imported when the first chart
 is drawn, because the import takes longer than the rest of the start-up.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -18,14 +18,18 @@ from statistics import median
 from typing import Any
 
 from monitor.tui.drawing.chart import Axis, linear
-from monitor.tui.drawing.curve_columns import Bucket, Grid
-from monitor.tui.drawing.rows import Row
+from monitor.tui.drawing.curve_columns import MAX_FIRST, MIN_AFTER_FIRST, Bucket, Grid
+from monitor.tui.drawing.rows import Row, merged
 
 Point = tuple[float, float]
 Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # number, tone, and joined points
 
-_BAND, _OVER, _LINE = 16, 18, 17  # plotext's color numbers, used to identify the series of a cell
+_OVER, _LINE = 18, 17  # plotext's color numbers, used to identify the series of a cell
 _ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
+_BLANK = " \u2800"  # the second is braille without a dot
+_BRAILLE = 0x2800
+_DOTS = (0xC0, 0x24, 0x12, 0x09)  # both dots of each of a cell's rows, from the bottom
+_BAND_SIGNS = [[chr(_BRAILLE + sum(_DOTS[low : high + 1])) for high in range(4)] for low in range(4)]
 _SAME = 1e-9  # of a value: smaller differences are rounding errors of a constant
 _MAX_GAP = 3  # times the median distance between values: a line does not bridge a longer gap
 _MAX_SPREADS = 3.0  # values further outside would flatten the rest of the chart
@@ -40,6 +44,7 @@ class Picture:
     gaps: frozenset[int]  # all values are nan or infinite
     above: frozenset[int]  # cut at the upper limit
     below: frozenset[int]
+    beyond: tuple[float, ...] = ()  # what was cut: the value furthest from the limits first
 
 
 def limits(values: Iterable[float], least: float = 0.0) -> tuple[float, float]:
@@ -94,16 +99,21 @@ def line(
     over_tone: str = "",
     least: float = 0.0,
     upright: Callable[[float, float, int], Axis] = linear,
+    opens: bool = False,
 ) -> Picture:
     """Draw the means of `buckets` as a line over the band of their lows and highs, in width x height cells.
 
     Args:
+        opens: the first bucket has the run's first step, which must not flatten the others.
         over: a second line on the same grid, with its own limits.
         least: the minimum distance of the limits.
         upright: returns the axis for a lower limit, an upper limit and a number of rows.
     """
     known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
-    ends = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)], least)
+    ends = _limits_of(known, least)
+    if opens and len(known) > MIN_AFTER_FIRST:
+        after = _limits_of(known[1:], least)
+        ends = after if ends[1] / 4 - ends[0] / 4 > MAX_FIRST * (after[1] / 4 - after[0] / 4) else ends
     axis = upright(*ends, max(1, height))
     low, high = axis.low, axis.high
     dots = max(1, 4 * height - 1)
@@ -114,8 +124,9 @@ def line(
 
     runs: list[list[Point]] = [[]]
     apart = silences(buckets)
-    bars: list[list[Point]] = []
+    bars: dict[int, tuple[int, int]] = {}  # column -> lowest and highest dot of its band
     gaps, above, below = set(), set(), set()
+    beyond: list[float] = []
     for index, bucket in enumerate(buckets[:width]):
         at = grid.column(index)
         if bucket is None or at >= width:
@@ -128,15 +139,44 @@ def line(
             runs.append([])
         runs[-1].append((float(at), scaled(bucket.mean)))
         if bucket.low < bucket.high:
-            bars.append([(float(at), scaled(bucket.low)), (float(at), scaled(bucket.high))])
-        if bucket.high > high or bucket.mean > high:
+            reach = round(scaled(bucket.low) * dots), round(scaled(bucket.high) * dots)
+            upto = max(at + 1, grid.edge(index + 1) - grid.bars)
+            bars |= dict.fromkeys(range(min(at, grid.edge(index)), min(width, upto)), reach)
+        if max(bucket.high, bucket.mean) > high:
             above.add(at)
-        if bucket.low < low or bucket.mean < low:
+            beyond.append(max(bucket.high, bucket.mean))
+        if min(bucket.low, bucket.mean) < low:
             below.add(at)
+            beyond.append(min(bucket.low, bucket.mean))
     second = ((_OVER, over_tone, _line_alone(over, grid, width, dots)),) if over else ()
-    series = ((_BAND, band, tuple(map(tuple, bars))), *second, (_LINE, tone, tuple(map(tuple, runs))))
-    rows = list(_braille(series, width, height))
-    return Picture(rows, axis, frozenset(gaps), frozenset(above), frozenset(below))
+    series = (*second, (_LINE, tone, tuple(map(tuple, runs))))
+    rows = _over_band(_braille(series, width, height), bars, band)
+    beyond.sort(key=lambda value: -abs(value / 4 - low / 4))
+    return Picture(rows, axis, frozenset(gaps), frozenset(above), frozenset(below), tuple(beyond))
+
+
+def _limits_of(buckets: Iterable[Bucket], least: float) -> tuple[float, float]:
+    return limits([value for bucket in buckets for value in (bucket.low, bucket.high, bucket.mean)], least)
+
+
+def _over_band(rows: Iterable[Row], bars: Mapping[int, tuple[int, int]], tone: str) -> list[Row]:
+    """Return a drawn line with a band in the cells that it leaves free: a cell has one color, and the line stays thin.
+
+    Args:
+        bars: column -> lowest and highest dot, counted from the bottom.
+    """
+    rows = list(rows)
+    if not bars:
+        return rows
+    out: list[Row] = []
+    for line, row in enumerate(rows):
+        bottom = 4 * (len(rows) - 1 - line)
+        cells = [(sign, own) for text, own in row for sign in text]
+        for at, (low, high) in bars.items():
+            if low <= bottom + 3 and high >= bottom and at < len(cells) and cells[at][0] in _BLANK:
+                cells[at] = _BAND_SIGNS[max(0, low - bottom)][min(3, high - bottom)], tone
+        out.append(merged(cells))
+    return out
 
 
 def _line_alone(buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: int) -> tuple[tuple[Point, ...], ...]:

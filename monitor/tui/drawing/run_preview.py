@@ -12,7 +12,7 @@ from monitor.model.steps.pace import SINCE
 from monitor.runs.fleet import Row as RunRow
 from monitor.runs.fleet import sampled_pace
 from monitor.tui.drawing.answer_rows import SEVERITY
-from monitor.tui.drawing.clock_lanes import clock
+from monitor.tui.drawing.clock_lanes import clock, largest
 from monitor.tui.drawing.curve_columns import top_limit
 from monitor.tui.drawing.rows import (
     Row,
@@ -143,7 +143,7 @@ def _step_times(pace: tuple[float, ...], steps: int, width: int, height: int) ->
 
 
 def _phases(report: Report, width: int) -> list[Row]:
-    largest = sorted(report.phases, key=lambda phase: -phase.share)[:MAX_PHASES]
-    parts: list[Row] = [[(f"{fit(phase.name, 24)} ", "muted"), (units.share(phase.share), "text")] for phase in largest]
+    shown = largest(report.phases, MAX_PHASES)
+    parts: list[Row] = [[(f"{fit(phase.name, 24)} ", "muted"), (units.share(phase.share), "text")] for phase in shown]
     clock_name = clock(report, host=False)
     return flow([*parts, *([[(clock_name, "muted")]] if clock_name and parts else [])], width)

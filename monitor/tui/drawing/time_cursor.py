@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor.model.steps.series import Curve
-from monitor.tui.drawing.curve_columns import Grid, ends, grid
+from monitor.tui.drawing.curve_columns import Grid, Zoom, ends, grid
 from monitor.tui.drawing.rows import Row, Span, text_width
 
 LINE: Span = ("│", "accent")
@@ -42,14 +42,24 @@ def value_at(curve: Curve, step: int) -> Moment | None:
     return Moment(first, max(first, last), curve.mean[index])
 
 
-def moved(curve: Curve, cursor: int | None, columns: int, by: int) -> int | None:
-    """Return the cursor moved `by` columns in a chart of `columns`; without a cursor, the newest step."""
-    reach, layout = ends(curve), grid(curve, max(1, columns))
+def moved(curve: Curve, cursor: int | None, columns: int, by: int, zoom: Zoom | None = None) -> int | None:
+    """Return the cursor moved `by` columns in a chart of `columns`; without a cursor, the newest step shown."""
+    reach, layout = ends(curve), grid(curve, max(1, columns), zoom=zoom)
     if reach is None or layout is None:
         return None
     if cursor is None:
-        return reach[1]
+        return layout.last
     return min(reach[1], max(reach[0], cursor + by * layout.steps))
+
+
+def followed(curve: Curve, cursor: int | None, zoom: Zoom | None) -> Zoom | None:
+    """Return the zoom moved as far as the cursor lies outside of it."""
+    reach = ends(curve)
+    if reach is None or cursor is None or zoom is None:
+        return zoom
+    first, last = zoom.span(reach[1])
+    end = cursor if cursor > last else cursor + zoom.steps - 1 if cursor < first else last
+    return Zoom(zoom.steps, None if end >= reach[1] else end)
 
 
 def column_of(layout: Grid, cursor: int | None, width: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -13,9 +13,9 @@ from monitor.tui.drawing.themes import FILL
 Edge = tuple[int, str]  # where a layer ends, in eighths of a cell from the bottom, and its tone
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_THIN = 8  # eighths: a layer thinner than this on average lies at the bottom
-_MIN_VISIBLE = 0.5  # eighths on average from which a layer is shown in every column that has it
-_MIN_SPIKE = 2  # eighths from which the other layers are shown, in single columns
+MIN_VISIBLE_SHARE = 0.05  # of a bar: such a part of it is always seen
+_MIN_STEADY = 2  # eighths on average from which a layer is seen in every column that has it, however few cells it has
+_MIN_SPIKE = 4  # eighths from which the other layers are shown, in single columns
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ def _means(layers: Sequence[Layer], columns: int, scale: float) -> list[float]:
     return means
 
 
-def _edges(layers: Sequence[Layer], visible: set[str], column: int, scale: float, levels: int) -> list[Edge]:
+def _edges(layers: Sequence[Layer], due: Collection[str], column: int, scale: float, levels: int) -> list[Edge]:
     """Return the upper edge of each layer of a column, in eighths of a cell from the bottom.
 
-    A layer too thin to be visible becomes part of the layer above it; a visible one has at least an eighth.
+    A layer too thin to be seen becomes part of the layer above it; one that is `due` has at least an eighth.
     """
     ends: list[tuple[float, float, str]] = []  # each layer's end, height and tone
     total, largest = 0.0, (0.0, "")
@@ -60,7 +60,7 @@ def _edges(layers: Sequence[Layer], visible: set[str], column: int, scale: float
         if height > 0:
             total += height
             largest = max(largest, (height, layer.tone), key=lambda part: part[0])
-            if layer.tone in visible or height * scale >= _MIN_SPIKE:
+            if layer.tone in due or height * scale >= _MIN_SPIKE:
                 ends.append((total, height, layer.tone))
     if total <= 0:
         return []
@@ -118,31 +118,67 @@ def _cell(parts: Sequence[_Part], ranks: dict[str, int], seen: set[str]) -> tupl
     return _LEVELS[edge], f"{low.tone}/{high.tone}"
 
 
+def _in_halves(edges: Sequence[Edge], due: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the cells of a column, from the bottom, in which each layer that is due has half a cell at least.
+
+    The edges between layers move by up to half a cell. If there are too few halves, the first of `due` have them.
+    """
+    levels = edges[-1][0]
+    full, rest = divmod(levels, 8)
+    halves = 2 * full + bool(rest)  # the cell in which the column ends has one color
+    begins = [0, *(edge for edge, _ in edges)]
+    sizes = {tone: edge - begin for begin, (edge, tone) in zip(begins, edges, strict=False) if tone in due[:halves]}
+    exact = {tone: size * halves / sum(sizes.values()) for tone, size in sizes.items()}
+    counts = {tone: max(1, int(share)) for tone, share in exact.items()}
+    while (left := halves - sum(counts.values())) != 0:
+        by_need = sorted(counts, key=lambda tone: exact[tone] - counts[tone])
+        tone = by_need[-1] if left > 0 else next(tone for tone in by_need if counts[tone] > 1)
+        counts[tone] += 1 if left > 0 else -1
+    run = [tone for tone, count in counts.items() for _ in range(count)]
+    cells = [
+        (_LEVELS[8], low) if low == high else (_LEVELS[4], f"{low}/{high}")
+        for low, high in zip(run[::2], run[1::2], strict=False)
+    ]
+    return [*cells, (_LEVELS[rest], run[-1])] if rest else cells
+
+
 @lru_cache(maxsize=1024)  # from one redraw to the next, mostly the last column changes
-def _column(edges: tuple[Edge, ...], height: int, order: tuple[tuple[str, int], ...]) -> list[tuple[str, str]]:
+def _column(
+    edges: tuple[Edge, ...], height: int, order: tuple[tuple[str, int], ...], due: tuple[str, ...]
+) -> list[tuple[str, str]]:
     """Return the cells of a column, from top to bottom."""
     ranks, seen = dict(order), set[str]()
-    return [_cell(_parts(edges, 8 * line), ranks, seen) for line in reversed(range(height))]
+    cells = [_cell(_parts(edges, 8 * line), ranks, seen) for line in reversed(range(height))]
+    drawable = {tone for _, tone in edges}  # a column of few eighths has no room for some
+    due = tuple(tone for tone in due if tone in drawable)
+    if seen.issuperset(due):
+        return cells
+    drawn = _in_halves(edges, due)
+    return [*[(" ", "text")] * (height - len(drawn)), *drawn[::-1]]
 
 
 def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> list[Row]:
     """Return `height` rows of `width` cells, from top to bottom, with `top` as the value at the upper edge.
 
-    Thin layers lie at the bottom: the top cell of a column shows only one color, so a thin layer on top would be
-    visible only in columns that end at a suitable height.
+    The first layer lies at the bottom. A layer of `MIN_VISIBLE_SHARE` of a column is seen in it, if there are enough
+    cells, although a cell has two colors at most, and that in which the column ends only one.
     """
     columns = min(width, min((len(layer.heights) for layer in layers), default=0))
     levels = 8 * height
     scale = levels / top
     means = _means(layers, columns, scale)
-    visible = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean >= _MIN_VISIBLE}
-    thin = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean < _THIN}
     by_size = sorted(layers, key=lambda layer: -sum(layer.heights))
-    thin -= {layer.tone for layer in by_size[:1]}  # if all are thin, the largest lies on top
-    layers = sorted(layers, key=lambda layer: layer.tone not in thin)
     ranks = {layer.tone: rank for rank, layer in reversed(list(enumerate(by_size)))}
     order = tuple(ranks.items())
-    drawn = [_column(tuple(_edges(layers, visible, column, scale, levels)), height, order) for column in range(columns)]
+    steady = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean >= _MIN_STEADY}
+    drawn = []
+    for column in range(columns):
+        sizes = {layer.tone: layer.heights[column] for layer in layers if layer.heights[column] > 0}
+        least, half = MIN_VISIBLE_SHARE * sum(sizes.values()), max(sizes.values(), default=0.0) / 2
+        seen = [tone for tone, size in sizes.items() if tone in steady or size >= least]
+        # First those of similar size, the larger ones overall before the others, so that neighboring columns agree.
+        due = tuple(sorted(seen, key=lambda tone: (sizes[tone] < half, ranks[tone])))
+        drawn.append(_column(tuple(_edges(layers, due, column, scale, levels)), height, order, due))
     rows: list[Row] = []
     for line in range(height):
         cells = [column[line] for column in drawn]

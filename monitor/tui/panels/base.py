@@ -21,9 +21,11 @@ from monitor.keymap import Action, key_of
 from monitor.model.view import View
 from monitor.palettes import Palette, PhaseTones
 from monitor.tui.drawing.characters import patterned
+from monitor.tui.drawing.curve_columns import Zoom
 from monitor.tui.drawing.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
 from monitor.tui.drawing.themes import style
 
+WHEEL_ROWS = 2  # that one notch of the wheel scrolls
 BLACK = Color(0, 0, 0)  # the filters take a background and do not use it
 
 
@@ -41,6 +43,7 @@ class ViewOptions:
     actions: tuple[Action, ...] = ()
     mouse_given: bool = False  # the terminal has the mouse, to select text
     host: bool = False  # on a GPU: steps and phases by the host's clock
+    zoom: Zoom | None = None  # the steps that all charts show; None: all
 
     def key(self, setting: str) -> str:
         """Return the displayed key of an action; empty if there is no such action."""
@@ -228,6 +231,27 @@ class Panel(Rows):
     def scroll_rows(self, rows: int) -> None:
         """Scroll by `rows`; does nothing in a panel that shows everything."""
 
+    def step_at(self, view: View, options: ViewOptions, x: int, y: int) -> int | None:
+        """Return the step at a cell of a chart of steps; None beside one."""
+        return None
+
+    async def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        await self._turn_wheel(event, 1)
+
+    async def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        await self._turn_wheel(event, -1)
+
+    async def _turn_wheel(self, event: MouseScrollDown | MouseScrollUp, down: int) -> None:
+        """Zoom a chart around the pointer; elsewhere scroll."""
+        event.stop()
+        step = None
+        if self._view is not None and self._options is not None:
+            step = self.step_at(self._view, self._options, event.x, event.y)
+        if step is None:
+            self.scroll_rows(WHEEL_ROWS * down)
+        else:
+            await self.app.run_action(f"zoom({-down}, {step})", self.app)
+
 
 class ScrollPanel(Panel):
     """A scrollable panel. It follows its first rows, or with `from_end` its last, until scrolled away."""
@@ -269,14 +293,6 @@ class ScrollPanel(Panel):
     def scroll_rows(self, rows: int) -> None:
         self._away = max(0, self._away + (-rows if self.from_end else rows))
         self.draw_again(force=True)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        event.stop()
-        self.scroll_rows(2)
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        event.stop()
-        self.scroll_rows(-2)
 
 
 _PANELS: dict[int, type[Panel]] = {}

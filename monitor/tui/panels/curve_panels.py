@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from textual.timer import Timer
 
@@ -14,9 +15,10 @@ from monitor.model.report import MetricRow
 from monitor.model.steps.pace import SINCE
 from monitor.model.steps.series import Curve, metric_place
 from monitor.model.view import View
-from monitor.tui.drawing.chart import MAX_LABEL_WIDTH, Axis, linear
+from monitor.tui.drawing.chart import MAX_LABEL_WIDTH, linear
 from monitor.tui.drawing.chart import logarithmic as log_axis
-from monitor.tui.drawing.curve_columns import Bucket, Grid, ends, fold, grid
+from monitor.tui.drawing.curve_columns import Bucket, Grid, Zoom, ends, fold, grid, with_percentiles
+from monitor.tui.drawing.event_axis import MIN_EVENTS_HEIGHT, event_rows
 from monitor.tui.drawing.line_drawing import Picture, line
 from monitor.tui.drawing.rows import Row, column, fit, merged, row_width, separated, text_width
 from monitor.tui.drawing.time_cursor import column_of, crossed, footed, value_at
@@ -26,6 +28,8 @@ from monitor.tui.panels.ranks_panel import of_rank
 from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER
 
 CHART_GUTTER = MAX_LABEL_WIDTH + 2  # cells before a line chart
+MIN_MAX, P10_P90 = "min-max", "p10-p90"  # what the band behind a line is
+TICK_GAP = 2  # cells at least between two numbers below a chart
 ABOVE, BELOW = "▴", "▾"  # values beyond the scale; `↑` and `↓` mean that more can be scrolled to
 
 
@@ -64,28 +68,40 @@ def marks(picture: Picture, width: int) -> Row:
 _SIGNS = {"×": "not finite", ABOVE: "above scale", BELOW: "below scale"}
 
 
-def with_meaning(signs: Row, width: int) -> Row:
-    """Return the row of signs with their meaning after the last one, else before the first one, if there is room."""
+def with_meaning(signs: Row, width: int, beyond: str = "") -> Row:
+    """Return the row of signs with their meaning after the last one, else before the first one, if there is room.
+
+    Args:
+        beyond: the value furthest beyond the scale.
+    """
     kinds = {text for text, _ in signs} & _SIGNS.keys()
     words = _SIGNS[min(kinds)] if len(kinds) == 1 else "off scale"
     words += " or not finite" * (len(kinds) > 1 and "×" in kinds)
-    if row_width(signs) + len(words) < width:
-        return [*signs, (f" {words}", "muted")]
+    single = sum(text in (ABOVE, BELOW) for text, _ in signs) == 1
+    ways = [f"{beyond} {words}" if single else f"{words}, up to {beyond}"] if beyond else []
     before = row_width(signs[:1]) if not signs[0][0].strip() else 0
-    return [(f"{words:>{before - 1}} ", "muted"), *signs[1:]] if len(words) < before else signs
+    for way in (*ways, words):
+        if row_width(signs) + len(way) < width:
+            return [*signs, (f" {way}", "muted")]
+        if len(way) < before:
+            return [(f"{way:>{before - 1}} ", "muted"), *signs[1:]]
+    return signs
 
 
-def band_legend(steps: int = 0) -> list[Row]:
+def band_legend(steps: int = 0, name: str = MIN_MAX, sampled: bool = False) -> list[Row]:
     """Return wordings of what the band behind a line means, the shortest last."""
-    of_steps = [f"min-max of {steps:,} steps"] if steps > 1 else []
-    return [[("⡇", "faint"), (f" {words}", "muted")] for words in (*of_steps, "min-max", "low to high")]
+    of_steps = [f"{name} of {steps:,} steps"] if steps > 1 else []
+    if sampled:
+        of_steps = [f"{name} of a sample of {steps:,} steps", f"{name} of a sample"]
+    last = ["low to high"] if name == MIN_MAX else []
+    return [[("⡇", "faint"), (f" {words}", "muted")] for words in (*of_steps, name, *last)]
 
 
 def steps_axis(layout: Grid, gutter: int, width: int, between: Sequence[Row] = ()) -> Row:
-    """Return `step 1 ... 214`; the last number ends below its column.
+    """Return `step 1 ... 100 ... 214`; the last number ends below its column, those between are centered there.
 
     Args:
-        between: rows for the space between the two numbers; the first that fits is used.
+        between: rows for the space between first and last in place of other steps; the first that fits is used.
     """
     first = f"step {max(1, layout.start):,}"
     if layout.last <= max(1, layout.start):
@@ -93,35 +109,74 @@ def steps_axis(layout: Grid, gutter: int, width: int, between: Sequence[Row] = (
     final = f"{layout.last:,}"
     room = max(min(width, layout.columns) - text_width(first) - text_width(final), 2)
     words = next((row for row in between if row and row_width(row) + 4 <= room), [])
-    left = (room - row_width(words)) // 2
-    right = room - row_width(words) - left
-    return merged([(" " * gutter + first + " " * left, "muted"), *words, (" " * right + final, "muted")])
+    if words:
+        left = (room - row_width(words)) // 2
+        right = " " * (room - row_width(words) - left)
+        return merged([(" " * gutter + first + " " * left, "muted"), *words, (right + final, "muted")])
+    line, end = first, len(first) + room
+    for step, at in layout.ticks(width):
+        label = f"{step:,}"
+        begin = at - len(label) // 2
+        if len(line) + TICK_GAP <= begin and begin + len(label) + TICK_GAP <= end:
+            line = line.ljust(begin) + label
+    return [(" " * gutter + line.ljust(end) + final, "muted")]
 
 
 def _drawn(
     buckets: Sequence[Bucket | None], over: Sequence[Bucket | None], layout: Grid, width: int, height: int,
-    upright: Callable[[float, float, int], Axis],
+    logarithmic: bool, opens: bool,
 ) -> tuple[Picture, Row]:  # fmt: skip
     """Return a line chart and the row of signs below it; with signs, the chart is one row lower."""
-    picture = line(buckets, layout, width, height, "accent", "faint", over, "warning", upright=upright)
+
+    def drawn(rows: int) -> Picture:
+        upright = log_axis if logarithmic else linear
+        size = width, rows
+        return line(buckets, layout, *size, "accent", "faint", over, "warning", upright=upright, opens=opens)
+
+    picture = drawn(height)
     signs = marks(picture, width)
     if signs and height > 1:
-        picture = line(buckets, layout, width, height - 1, "accent", "faint", over, "warning", upright=upright)
-    return picture, signs
+        picture = drawn(height - 1)
+    if not signs:
+        return picture, []
+    beyond = picture.beyond[0] if picture.beyond else math.nan
+    if logarithmic:
+        beyond = 10.0**beyond if beyond < 300 else math.nan
+    return picture, with_meaning(signs, width, units.number(beyond) if math.isfinite(beyond) else "")
 
 
-def point_at(curve: Curve, width: int, x: int, beside: Curve | None) -> str:
-    """Return the action that places the time cursor where a line chart of `width` was clicked; empty beside it."""
-    layout = grid(curve, width - CHART_GUTTER, beside)
+def folded(curve: Curve, layout: Grid) -> tuple[list[Bucket | None], str]:
+    """Return the buckets of a curve and what their band is; empty if none has one."""
+    buckets = fold(curve, layout)
+    known = with_percentiles(buckets, curve, layout)
+    if known is not None:
+        buckets = known
+    elif curve.width > 1 and curve.low is curve.mean:  # of a bucket's steps only the mean is known
+        buckets = [bucket and replace(bucket, low=bucket.mean, high=bucket.mean) for bucket in buckets]
+    banded = any(bucket is not None and bucket.low < bucket.high for bucket in buckets)
+    return buckets, (MIN_MAX if known is None else P10_P90) if banded else ""
+
+
+def step_below(curve: Curve, width: int, x: int, view: View, options: ViewOptions) -> int | None:
+    """Return the first step of column `x` of a line chart of `width`; None beside it."""
+    layout = grid(curve, width - CHART_GUTTER, view.step_seconds, options.zoom)
     steps = layout.steps_at(x - CHART_GUTTER) if layout is not None and x >= CHART_GUTTER else range(0)
-    return f"point({steps[0]})" if steps else ""
+    return steps[0] if steps else None
+
+
+def point_at(step: int | None) -> str:
+    """Return the action that places the time cursor at the step that was clicked; empty without one."""
+    return "" if step is None else f"point({step})"
 
 
 def line_chart(
     curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False,
-    pointed: int | None = None, beside: Curve | None = None, explained: bool = True,
+    pointed: int | None = None, beside: Curve | None = None, explained: bool = True, zoom: Zoom | None = None,
+    events: View | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Return a curve as a line with its min-max band, its scale and its first and last step.
+    """Return a curve as a line with its band, its scale and the steps below it.
+
+    The band is p10 to p90 of the steps of a column where these are known, else their least and largest.
 
     Args:
         over: a second curve, drawn on its own scale.
@@ -129,26 +184,34 @@ def line_chart(
         beside: a curve of the same steps in a neighboring chart, to share its columns.
         logarithmic: the curve holds decimal logarithms; its limits are labeled with what they stand for.
         explained: the meaning of the band is below the chart, if there is room.
+        zoom: the steps to show; None: all.
+        events: of the run whose events are marked below the chart; None: no marks.
     """
     if height < 3 or not curve.x:
         return [[("  no data yet", "muted")]]
     gutter = CHART_GUTTER
-    layout = grid(curve, width - gutter, beside)
+    room = width - gutter
+    layout = grid(curve, room, beside, zoom)
     if layout is None:
         return []
-    buckets = fold(curve, layout)
+    buckets, band = folded(curve, layout)
     second = fold(over, layout) if over is not None else []
-    upright = log_axis if logarithmic else linear
-    picture, signs = _drawn(buckets, second, layout, width - gutter, height - 1, upright)
-    column = column_of(layout, pointed, width - gutter)
+    sampled = band == P10_P90 and curve.sample is not None and curve.sample.halvings > 0
+    words = band_legend(layout.steps, band, sampled) if explained and band else []
+    has_line = events is not None and height >= MIN_EVENTS_HEIGHT
+    happened = event_rows(events, layout, gutter, room, words) if events is not None and has_line else []
+    used = 1 + len(happened)
+    begin = min(curve.x[0], beside.x[0]) if beside is not None and beside.x else curve.x[0]
+    opens = layout.start <= begin == curve.x[0]
+    picture, signs = _drawn(buckets, second, layout, room, height - used, logarithmic, opens)
+    column = column_of(layout, pointed, room)
     rows = framed(crossed(picture.rows, column), picture.axis.labels, gutter)
     if signs:
-        rows.append([(" " * gutter, "text"), *with_meaning(signs, width - gutter)])
+        rows.append([(" " * gutter, "text"), *signs])
     foot = None if column is None else gutter + column
-    banded = explained and any(bucket is not None and bucket.low < bucket.high for bucket in buckets)
-    between = band_legend(layout.steps) if banded else []
-    rows.append(footed(steps_axis(layout, gutter, width - gutter, between), foot))
-    return rows
+    rows += happened[:1]
+    rows.append(footed(steps_axis(layout, gutter, room, [] if happened else words), foot))
+    return [*rows, *happened[1:]]
 
 
 # The curves are the most expensive part of the board to draw, and one more step moves them by less than a column.
@@ -170,7 +233,7 @@ class CurvePanel(Panel):
 
     def curve(self, name: str, curve: Curve, width: int, height: int, options: ViewOptions, steps: Curve) -> list[Row]:
         """Return the chart of the curve `name` over the run's `steps`; the last one drawn if that is recent."""
-        basis = (name, width, height, options.cursor)
+        basis = (name, width, height, options.cursor, options.zoom)
         live = self.is_attached and not options.replay and not options.paused
         if live and basis == self._curve_basis and time.monotonic() - self._curve_at < CURVE_SECONDS:
             if self._due is None:  # so that the last steps of a run are drawn
@@ -180,13 +243,21 @@ class CurvePanel(Panel):
             self._due.stop()
             self._due = None
         self._curve_basis, self._curve_at = basis, time.monotonic()
-        self._curve = line_chart(curve, width, height, pointed=options.cursor, beside=steps)
+        place = options.cursor, steps, True, options.zoom
+        self._curve = line_chart(curve, width, height, None, False, *place)
         return self._curve
 
-    def hit_curve(self, curve: Curve, view: View, x: int, y: int) -> str:
-        """Return the action of a click below the title and the figures."""
+    def shown_curve(self, view: View, options: ViewOptions) -> Curve:
+        """Return the curve that the panel shows."""
+        raise NotImplementedError
+
+    def step_at(self, view: View, options: ViewOptions, x: int, y: int) -> int | None:
+        """Return the step at a cell below the title and the figures."""
         head = 1 if self.size.height < LOW_PANEL_HEIGHT else 2
-        return point_at(curve, self.size.width, x, view.step_seconds) if y >= head else ""
+        return step_below(self.shown_curve(view, options), self.size.width, x, view, options) if y >= head else None
+
+    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
+        return point_at(self.step_at(view, options, x, y))
 
 
 LOW_PANEL_HEIGHT = 7  # rows of a panel below which the chart takes the row of the figures
@@ -243,7 +314,7 @@ def summary(row: MetricRow, width: int, pointed: Row | None = None, name: str = 
 class Metric(CurvePanel):
     def data(self, view: View, options: ViewOptions) -> object:
         name = chosen(view, options)
-        beside = len(view.metrics), ends(view.step_seconds), options.cursor
+        beside = len(view.metrics), ends(view.step_seconds), options.cursor, options.zoom
         return name and (name, view.metrics.get(name), view.report.metrics.get(name)), beside
 
     def heading(self, view: View, options: ViewOptions) -> str:
@@ -270,8 +341,8 @@ class Metric(CurvePanel):
         )
         return [*head, *self.curve(name, curve, width, height - len(head), options, view.step_seconds)]
 
-    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
-        return self.hit_curve(view.metrics.get(chosen(view, options) or "", Curve()), view, x, y)
+    def shown_curve(self, view: View, options: ViewOptions) -> Curve:
+        return view.metrics.get(chosen(view, options) or "", Curve())
 
 
 def pointed_rate(curve: Curve, cursor: int) -> Row:
@@ -285,7 +356,8 @@ def pointed_rate(curve: Curve, cursor: int) -> Row:
 @on_board("tokens", 4, "Tokens per second", wide=(1, 3), middle=(3, 1), narrow=6)
 class Tokens(CurvePanel):
     def data(self, view: View, options: ViewOptions) -> object:
-        return view.tokens_per_second, view.report.throughput.tokens_per_second, shown_rank(view.report), options.cursor
+        place = options.cursor, options.zoom
+        return view.tokens_per_second, view.report.throughput.tokens_per_second, shown_rank(view.report), place
 
     def heading(self, view: View, options: ViewOptions) -> str:
         return of_rank("Tokens per second", view.report)
@@ -308,5 +380,5 @@ class Tokens(CurvePanel):
         head = [] if height + 1 < LOW_PANEL_HEIGHT else [row]
         return [*head, *self.curve("tokens", curve, width, height - len(head), options, view.step_seconds)]
 
-    def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
-        return self.hit_curve(view.tokens_per_second, view, x, y)
+    def shown_curve(self, view: View, options: ViewOptions) -> Curve:
+        return view.tokens_per_second

@@ -15,6 +15,7 @@ from monitor.palettes import BETWEEN, STARTUP, STEPS, TEARDOWN
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, clock, shown_phases, with_clock
 from monitor.tui.drawing.rows import Row, column, cut, fit, flow, row_width, text_width, wrap
 from monitor.tui.drawing.themes import FILL
+from monitor.tui.drawing.timeline import MIN_VISIBLE_SHARE
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.ranks_panel import of_rank
 
@@ -52,6 +53,7 @@ _LEAST_CELLS = (6, 5, 6)  # cells of `1.23 s` and `<0.1%`, so that the bars rare
 MIN_FREE_WIDTH = 30  # cells of a panel from which on the right end is left free
 MIN_BETWEEN_SHARE = 0.01  # share of the time in steps: less time between steps is not shown in the GPU's lane
 _ROUNDING_SECONDS = 1e-9  # seconds: rounding error of sums of thousands of times
+MIN_ONCE_SHARE = 0.1  # of a phase's time in one-offs from which its share and its mean seem to disagree
 _END = 2  # cells left free at the right, so that the labels of the title are above their columns
 
 
@@ -64,18 +66,20 @@ class Line:
     length: float
     cells: tuple[str, str, str]
     seldom: tuple[int, int] | None = None  # steps in which it occurs, and all steps; the mean is over the former
+    once: float = 0.0  # seconds of one-offs, as a first step, which its share has and its mean has not
 
 
 def lines(report: Report, options: ViewOptions) -> list[Line]:
-    """Return the phases, largest first, and the time between steps, which has no share of a step."""
-    ordered = sorted(shown_phases(report, options.host), key=lambda phase: -phase.share)
+    """Return the phases in the order of the step, and the time between steps, which has no share of a step."""
+    ordered = shown_phases(report, options.host)
     steps = report.progress.steps_done
     largest = max((phase.share for phase in ordered), default=1.0) or 1.0
     table = [
         Line(
             phase.name, options.phases[phase.name], phase.share / largest,
-            (units.duration(phase.mean), units.share(phase.share), units.duration(phase.p95)),
+            (units.duration(phase.usual_mean), units.share(phase.share), units.duration(phase.p95)),
             (phase.count, steps) if phase.is_seldom(steps) else None,
+            phase.once if phase.once > MIN_ONCE_SHARE * phase.mean * phase.count else 0.0,
         )
         for phase in ordered
     ]  # fmt: skip
@@ -138,8 +142,8 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
 
 
 def _longest_bar(table: list[Line], bars: int) -> int:
-    """Return the length of the longest bar in `bars` cells that leaves room for step counts after the bars."""
-    least = [(line.length, len(f" in {line.seldom[0]:,}")) for line in table if line.seldom is not None]
+    """Return the length of the longest bar in `bars` cells that leaves room for the shortest words after the bars."""
+    least = [(line.length, len(words[-1])) for line in table if (words := _wordings(line))]
     fits = (
         longest
         for longest in range(bars, _MIN_PHASE_BAR - 1, -1)
@@ -148,13 +152,17 @@ def _longest_bar(table: list[Line], bars: int) -> int:
     return next(fits, bars)
 
 
-def _seldom(line: Line, room: int) -> str:
-    """Return ` in 12 of 200 steps`, shortened to `room` cells; empty if nothing fits."""
+def _wordings(line: Line) -> tuple[str, ...]:
+    """Return what is said after a bar, ` in 12 of 200 steps` or ` 40.1 s once`, the shortest wording last."""
     if line.seldom is None:
-        return ""
+        return (f" {units.duration(line.once)} once",) if line.once else ()
     count, steps = (f"{number:,}" for number in line.seldom)
-    words = (f" in {count} of {steps} steps", f" in {count} of {steps}", f" {count} of {steps}", f" in {count}")
-    return next((word for word in words if len(word) <= room), "")
+    return f" in {count} of {steps} steps", f" in {count} of {steps}", f" {count} of {steps}", f" in {count}"
+
+
+def _seldom(line: Line, room: int) -> str:
+    """Return the longest wording that fits into `room` cells; empty if none does."""
+    return next((words for words in _wordings(line) if len(words) <= room), "")
 
 
 def _name(line: Line, width: int, has_count: bool = False) -> str:
@@ -180,12 +188,19 @@ def _wall_parts(wall: Wall, options: ViewOptions) -> list[tuple[str, float, str]
 
 
 def _largest_remainder(shares: list[float], room: int) -> list[int]:
-    """Return whole cells for shares of `room`; a larger share never gets fewer cells than a smaller one."""
+    """Return whole cells for shares of `room`; a larger share never gets fewer cells than a smaller one.
+
+    A share that is worth a look has a cell, however short the bar: it takes one of the longest.
+    """
     exact = [share * room for share in shares]
     cells = [int(cells) for cells in exact]
     left = min(room, round(sum(exact))) - sum(cells)
     for index in sorted(range(len(exact)), key=lambda index: cells[index] - exact[index])[: max(0, left)]:
         cells[index] += 1
+    for index, share in enumerate(shares):
+        if share >= MIN_VISIBLE_SHARE and not cells[index] and max(cells) > 1:
+            cells[cells.index(max(cells))] -= 1
+            cells[index] = 1
     return cells
 
 

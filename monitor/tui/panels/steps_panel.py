@@ -21,6 +21,7 @@ from monitor.tui.panels.ranks_panel import of_rank
 
 LEGEND_ORDER = (SLOW, CHECKPOINT, EVAL, BOTH)  # of the signs in the legend
 STEPS_GUTTER = 8  # cells before the columns
+ZOOMED = "zoomed  "
 TALL_PANEL_HEIGHT = 10  # rows of a panel from which on the legend may take two rows
 
 
@@ -41,7 +42,10 @@ def phase_layers(shown: Lane, layout: Grid) -> dict[str, list[float]]:
 
 
 def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float, width: int) -> Row:
-    """Return the row of signs above their steps; `▴` where a column is only cut off."""
+    """Return the row of signs above their steps; `▴` where a column is only cut off.
+
+    The first column tells its value, if there is room: it is often cut off, since the first step starts up everything.
+    """
     cut_off = {index for index, total in enumerate(totals) if total > top}
     row: Row = []
     at = 0
@@ -50,6 +54,12 @@ def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float
         if at <= middle < width:
             row += [(" " * (middle - at), "text"), signs.get(index, (ABOVE, "muted"))]
             at = middle + 1
+            if index == 0 and index in cut_off:
+                words = units.duration(totals[index])
+                beside = min((layout.column(other) for other in signs.keys() | cut_off if other), default=width)
+                if at + len(words) + layout.bars < beside:
+                    row.append((words, "muted"))
+                    at += len(words)
     return [*row, (" " * (width - at), "text")]
 
 
@@ -72,24 +82,26 @@ def legend(
     """Return the legend of colors and signs; with the cursor, the time of each phase instead of the signs.
 
     Args:
-        least: the seconds that are visible in the chart: a phase that is always shorter comes last.
+        least: the seconds that are visible in the chart: a phase that is always shorter is left out first.
         times: of each phase at the time cursor; None without one.
     """
     seen = [name for name, values in layers.items() if any(values)]
-    seen.sort(key=lambda name: (max(layers[name]) < least, -sum(layers[name])))
-    parts: list[Row] = [[("■ ", options.phases[name]), (fit(name, 24), "muted")] for name in seen]
+    by_size = sorted(seen, key=lambda name: (max(layers[name]) < least, -sum(layers[name])))
+    parts: dict[str, Row] = {name: [("■ ", options.phases[name]), (fit(name, 24), "muted")] for name in seen}
     if times is not None:
-        parts = [
-            [*part, (f" {times.get(name, units.UNKNOWN)}", "text")] for name, part in zip(seen, parts, strict=True)
-        ]
+        parts = {name: [*part, (f" {times.get(name, units.UNKNOWN)}", "text")] for name, part in parts.items()}
         signs = ()
+
+    def kept(most: int) -> list[Row]:
+        return [part for name, part in parts.items() if name in by_size[:most]]  # in the order of the step
+
     if rows == 1:  # signs first: the phases panel shows the colors, too, but no signs
-        return [separated([*_brief(signs, width), *parts[:3]], width, ("  ", "text"))]
-    for kept in range(len(parts), 0, -1):  # the signs come last, and all of them are shown
+        return [separated([*_brief(signs, width), *kept(3)], width, ("  ", "text"))]
+    for most in range(len(parts), 0, -1):  # the signs come last, and all of them are shown
         for marks in _wordings(signs):
-            if len(lines := flow([*parts[:kept], *marks], width, limit=3)) <= 2:
+            if len(lines := flow([*kept(most), *marks], width, limit=3)) <= 2:
                 return lines
-    return flow([*_brief(signs, width), *parts], width, limit=2)
+    return flow([*_brief(signs, width), *parts.values()], width, limit=2)
 
 
 def _wordings(signs: Collection[Span]) -> list[list[Row]]:
@@ -138,7 +150,7 @@ def chart(view: View, options: ViewOptions, width: int, height: int) -> list[Row
 
 
 def steps_grid(view: View, options: ViewOptions, width: int) -> Grid | None:
-    return grid(lane(view, options.host).step_seconds, width - STEPS_GUTTER)
+    return grid(lane(view, options.host).step_seconds, width - STEPS_GUTTER, zoom=options.zoom)
 
 
 def bars_and_legend(
@@ -175,7 +187,7 @@ class Steps(Panel):
 
     def data(self, view: View, options: ViewOptions) -> object:
         slow = [slow.step for slow in view.report.slow_steps]
-        beside = view.details.spans, view.details.throttle_events, options.cursor
+        beside = view.details.spans, view.details.throttle_events, options.cursor, options.zoom
         shown = lane(view, options.host)
         curves = shown.clock, shown.step_seconds, shown.phase_seconds
         return curves, slow, beside, [] if shown.step_seconds.x else view.report.findings
@@ -185,6 +197,11 @@ class Steps(Panel):
         return of_rank(with_clock("Step time by phase", view.report, options.host), view.report)
 
     def aside(self, view: View, options: ViewOptions) -> Row:
+        row = self._aside(view, options)
+        used = text_width(self.short) + row_width(row) + text_width(ZOOMED) + 9
+        return [(ZOOMED, "accent"), *row] if options.zoom is not None and used <= self.size.width else row
+
+    def _aside(self, view: View, options: ViewOptions) -> Row:
         curve = lane(view, options.host).step_seconds
         moment = value_at(curve, options.cursor) if options.cursor is not None else None
         if moment is not None:
@@ -213,10 +230,18 @@ class Steps(Panel):
 
     def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
         """Return the action that opens the step of the bar, or the slowest of its steps."""
+        steps = self._steps_at(view, options, x, y)
+        return f"open('steps', {(steps[0], len(steps))})" if steps else ""
+
+    def step_at(self, view: View, options: ViewOptions, x: int, y: int) -> int | None:
+        steps = self._steps_at(view, options, x, y)
+        return steps[0] if steps else None
+
+    def _steps_at(self, view: View, options: ViewOptions, x: int, y: int) -> range:
+        """Return the steps of the bar at a cell; empty beside the bars."""
         width, height = self.size.width, self.size.height - 1
         layout = steps_grid(view, options, width)
         if layout is None or height < 3 or x < STEPS_GUTTER:
-            return ""
+            return range(0)
         bars, _ = bars_and_legend(view, options, layout, width, height)
-        steps = layout.steps_at(x - STEPS_GUTTER)
-        return f"open('steps', {(steps[0], len(steps))})" if steps and 0 < y <= len(bars) else ""
+        return layout.steps_at(x - STEPS_GUTTER) if 0 < y <= len(bars) else range(0)

@@ -14,10 +14,10 @@ from monitor.model.steps.baseline import WARM_UP, WINDOW
 from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, View
 from monitor.tui.drawing.clock_lanes import HOST_CLOCK, Lane, lane, two_lanes
-from monitor.tui.drawing.curve_columns import across, fold_means, grid
+from monitor.tui.drawing.curve_columns import across, fold_means, grid, top_limit
 from monitor.tui.drawing.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.curve_panels import steps_axis
+from monitor.tui.panels.curve_panels import ABOVE, steps_axis
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.phases_panel import account_rows, iteration_rows, wall_account
 from monitor.tui.panels.steps_panel import no_steps
@@ -33,6 +33,7 @@ _MIN_SCALE_SHARE = 0.01  # of step time: smaller phases do not affect the scale 
 _ROUNDING_CELLS = 1e-6  # cells: the rounding error of a difference of 0
 MIN_COMB_BINS = 5  # filled bins: fewer show no comb pattern
 MAX_JOINED_BINS = 8  # cells of a bin, at most
+MAX_KIND_PHASES = 8  # of a role and stage
 _MOST_ROWS = 4  # rows of a phase in the chart over the run
 _MOST_PLACES = 5  # rows of the time in no phase
 _NOTHING = Curve()
@@ -62,7 +63,7 @@ def _table(rows: list[PhaseRow], times: Lane, options: ViewOptions, width: int) 
     out = [title]
     for row in rows:
         cells = (
-            units.share(row.share), units.duration(row.mean), units.duration(row.p50), units.duration(row.p95),
+            units.share(row.share), units.duration(row.usual_mean), units.duration(row.p50), units.duration(row.p95),
             units.duration(row.max), f"{row.count:,}", row.clock,
         )  # fmt: skip
         line: Row = [(" ■ ", options.phases[row.name]), (column(row.name, names), "text")]
@@ -179,11 +180,11 @@ def _kinds(kinds: tuple[KindRow, ...], options: ViewOptions, width: int, by: str
             (column(units.duration(kind.seconds), 10, right=True), "text"),
         ]
         rows.append([*row, ("  ", "text"), *cut([(_of_which(kind), "muted")], width - row_width(row) - 2)])
-        parts = sorted(kind.phases.items(), key=lambda item: -item[1])
+        shown = sorted(kind.phases, key=lambda phase: -kind.phases[phase])[:MAX_KIND_PHASES]
         words: list[Row] = [
             [("■ ", options.phases[phase]), (f"{fit(phase, 20)} {units.duration(seconds)}", "muted")]
-            for phase, seconds in parts[:8]
-            if seconds > 0
+            for phase, seconds in kind.phases.items()
+            if seconds > 0 and phase in shown
         ]
         rows += [[("     ", "text"), *line] for line in flow(words, width - 7, ("   ", "text"), limit=4)]
     return rows
@@ -215,20 +216,21 @@ def over_the_run(rows: list[PhaseRow], times: Lane, options: ViewOptions, width:
     layout = grid(times.step_seconds, width - gutter - tail)
     if layout is None or width - gutter - tail < _LEAST_CHART:
         return []
-    means_of = f"means of {layout.steps:,} steps; scale 0 to max (right)"
-    single_steps = "single steps; scale 0 to max (right)"
-    scale = cut([("   " + (means_of if layout.steps > 1 else single_steps), "muted")], width - 14)
-    out: list[Row] = [[], [(" Over the run", "text bold"), *scale]]
     drawn = [row for row in rows if times.phase_seconds.get(row.name, _NOTHING).x]
+    means = {row.name: across(fold_means(times.phase_seconds[row.name], layout), layout) for row in drawn}
+    tops = {name: min(max(values), top_limit(values)) for name, values in means.items()}
+    beyond = f", {ABOVE} beyond it" * any(tops[name] < max(values) for name, values in means.items())
+    of = f"means of {layout.steps:,} steps" if layout.steps > 1 else "single steps"
+    scale = cut([(f"   {of}; scale 0 to max (right){beyond}", "muted")], width - 14)
+    out: list[Row] = [[], [(" Over the run", "text bold"), *scale]]
     tall = _tall(len(drawn), height - len(out) - 1)
     for row in drawn:
-        means = across(fold_means(times.phase_seconds[row.name], layout), layout)
-        top, tone = max(means), options.phases[row.name]
+        longest, top, tone = max(means[row.name]), tops[row.name], options.phases[row.name]
         head: Row = [(" ■ ", tone), (column(row.name, names), "text"), (" ", "text")]
         out += [[]] if tall > 1 and row is not drawn[0] else []
-        highest, *others = skyline(means, tall, top)
-        longest = column(units.duration(top), tail - 2, right=True)
-        out.append([*head, (column(highest, width - gutter - tail), tone), (longest, "text")])
+        highest, *others = skyline(means[row.name], tall, top)
+        end = column(f"{ABOVE} " * (top < longest) + units.duration(longest), tail - 2, right=True)
+        out.append([*head, (column(highest, width - gutter - tail), tone), (end, "text")])
         out += [[(" " * gutter, "text"), (line, tone)] for line in others]
     return [*out, steps_axis(layout, gutter, width - gutter - tail)] if drawn else []
 
@@ -323,8 +325,12 @@ class Breakdown(Body):
         if not view.report.phases:
             return no_steps(view, width, self.size.height)
         times = lane(view, options.host)
-        ordered = sorted(times.rows, key=lambda row: -row.share)
-        rows = [*_table(ordered, times, options, width), [], *_clocks(view, options.host, width), *_device(view, width)]
+        rows = [
+            *_table(times.rows, times, options, width),
+            [],
+            *_clocks(view, options.host, width),
+            *_device(view, width),
+        ]
         if view.report.device is not None and not options.host:
             rows += account_rows(view.report.device, width)
         if view.details.kinds:
@@ -334,4 +340,4 @@ class Breakdown(Body):
         cycle = iteration_rows(view.report, options, width)
         rows += [[], *cycle] if cycle else []
         rows += [[], *wall_account(view.report.wall, options, width), *_unnamed(view, width)]
-        return [*rows, *over_the_run(ordered, times, options, width, self.size.height - 1 - len(rows))]
+        return [*rows, *over_the_run(times.rows, times, options, width, self.size.height - 1 - len(rows))]

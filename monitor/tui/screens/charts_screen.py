@@ -9,14 +9,29 @@ from monitor import units
 from monitor.model.report import MetricRow
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
-from monitor.tui.drawing.curve_columns import ends, grid, logarithms, smoothed
+from monitor.tui.drawing.curve_columns import ends, grid, logarithms, percentiles_known, smoothed
+from monitor.tui.drawing.event_axis import event_rows
 from monitor.tui.drawing.rows import Row, fit, row_width, side_by_side, spread
+from monitor.tui.drawing.time_cursor import column_of, footed
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.curve_panels import CHART_GUTTER, band_legend, line_chart, point_at, pointed_value, summary
+from monitor.tui.panels.curve_panels import (
+    CHART_GUTTER,
+    MIN_MAX,
+    P10_P90,
+    band_legend,
+    line_chart,
+    point_at,
+    pointed_value,
+    step_below,
+    steps_axis,
+    summary,
+)
+from monitor.tui.panels.steps_panel import ZOOMED
 from monitor.tui.screens.page import Finder, ListBody, screen, with_arrow
 
 MIN_CHART_WIDTH, MIN_CHART_HEIGHT = 36, 7  # cells of a small chart: less shows no curve
 MAX_CHARTS_ACROSS = 4
+MIN_HEIGHT_WITH_EVENTS = 24  # rows of the screen from which the line of events has room below the small charts
 SMOOTH = (0.0, 0.6, 0.9)  # none, a little, much
 SMOOTH_WORDS = ("no smoothing", "light smoothing", "strong smoothing")
 CHART_GAP = 2
@@ -27,11 +42,12 @@ class Charts(Finder, ListBody):
     screen_name = "charts"
     title = "Metrics"
     about = (
-        "All logged metrics, each with its own scale; the pale band behind a line is the min-max range of its"
-        " steps. × marks non-finite values, ▴ and ▾ values above and below scale. A line breaks where values are"
-        " missing for more than three typical intervals.",
-        "/ finds by name, y switches to a log scale (values of 0 and below are left out), n smooths, d overlays the"
-        " selected metric on all others, in a second color and on its own scale. Enter enlarges a chart.",
+        "Each metric on its own scale: a line of means over a pale band, p10 to p90 of a column's steps (of a long run,"
+        " of a sample), of few steps min to max. × marks non-finite values, ▴ and ▾ what is beyond the scale, such as a"
+        " first value far off. A line breaks where values are missing for three typical intervals.",
+        "/ finds by name, y switches to a log scale (without values of 0 and below), n smooths, d overlays the selected"
+        " metric on all others, on its own scale. Enter enlarges a chart. The line below marks what happened when. The"
+        " wheel zooms all charts around the pointer.",
     )
 
     def __init__(self) -> None:
@@ -43,15 +59,17 @@ class Charts(Finder, ListBody):
 
     def data(self, view: View, options: ViewOptions) -> object:
         own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.search_text, self.typing
-        return view.metrics, view.report.metrics, ends(view.step_seconds), own, options.cursor
+        happened = view.report.slow_steps, view.details.occurrences, view.details.throttle_events, view.details.spans
+        return view.metrics, view.report.metrics, ends(view.step_seconds), own, options.cursor, options.zoom, happened
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         shown, total = len(self.keys(view, options)), len({*view.metrics, *view.report.metrics})
         number = f"{shown:,} of {total:,}" if self.search_text else f"{total:,} metric{'s' * (total != 1)}"
         forms = ["logarithmic"] if self._logarithmic else []
         forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
+        forms += [ZOOMED.strip()] if options.zoom is not None else []
         room = self.size.width - len(self.title) - 6  # the scale matters more than the number of metrics
-        band = [[*words, ("   ", "text")] for words in band_legend()] if self._banded(view, shown) else []
+        band = [[*words, ("   ", "text")] for words in self._band_legend(view, options, shown)]
         row: Row = []
         for words, name in (([number, *forms], 24), (forms, 24), (forms, 12), (forms, 0)):
             row = [(", ".join(words), "muted")]
@@ -62,11 +80,18 @@ class Charts(Finder, ListBody):
         row = row if row[0][0] or len(row) > 1 else []
         return next(([*words, *row] for words in band if row_width([*words, *row]) <= room), row)
 
-    def _banded(self, view: View, charts: int) -> bool:
-        """Return whether a column of the small charts covers several steps, so that a legend of the band is needed."""
+    def _band_legend(self, view: View, options: ViewOptions, charts: int) -> list[Row]:
+        """Return what the bands of small charts are, if a column covers several steps: a large one tells it itself."""
         _, across = chart_grid(max(1, charts), max(1, min(MAX_CHARTS_ACROSS, self.size.width // MIN_CHART_WIDTH)))
-        layout = grid(view.step_seconds, (self.size.width - CHART_GAP * across) // across - CHART_GUTTER)
-        return charts > 0 and not self.opened and layout is not None and layout.steps > 1
+        room = (self.size.width - CHART_GAP * across) // across - CHART_GUTTER
+        layout = grid(view.step_seconds, room, zoom=options.zoom)
+        if not charts or self.opened or self._smooth or layout is None or layout.steps == 1:
+            return []
+        curves = [view.metrics.get(str(name), Curve()) for name in self.keys(view, options)]
+        known = {percentiles_known(curve, layout) for curve in curves if len(curve.x) > 1}
+        return band_legend(
+            name={(True,): P10_P90, (False, True): f"{P10_P90} or {MIN_MAX}"}.get(tuple(sorted(known)), MIN_MAX)
+        )
 
     def keys(self, view: View, options: ViewOptions) -> list[object]:
         names = list(dict.fromkeys([*view.metrics, *view.report.metrics]))
@@ -90,7 +115,8 @@ class Charts(Finder, ListBody):
         at = self.choice(names)
         if self.opened:
             return self._one(str(names[at]), view, options, width, height, True, height > MIN_CHART_HEIGHT + 1)
-        placed = small_charts(len(names), at, width, height)
+        events = self._events(view, options, width, height)
+        placed = small_charts(len(names), at, width, height - len(events))
         self._across = placed.across
         rows: list[Row] = []
         for line, end in enumerate(placed.ends):
@@ -103,15 +129,36 @@ class Charts(Finder, ListBody):
             rows[0] = with_arrow(rows[0], "↑", width)
         if placed.first + len(placed.ends) * placed.across < len(names):
             rows[-1] = with_arrow(rows[-1], "↓", width)
-        return rows
+        return [*rows, *events]
 
     def hit(self, view: View, options: ViewOptions, x: int, y: int) -> str:
         """Return the action that selects or opens the chart whose title was clicked, or moves the time cursor in it."""
-        names, width = self.keys(view, options), self.size.width
+        names = self.keys(view, options)
+        found = self._chart_at(names, view, options, x, y)
+        if found is None:
+            return ""
+        at, _, in_title = found
+        return self.select_or_open(names, names[at]) if in_title else point_at(self.step_at(view, options, x, y))
+
+    def step_at(self, view: View, options: ViewOptions, x: int, y: int) -> int | None:
+        names = self.keys(view, options)
+        found = self._chart_at(names, view, options, x, y)
+        if found is None or found[2]:
+            return None
+        at, beside, _ = found
+        curve = view.metrics.get(str(names[at]), Curve())
+        return step_below(curve, beside.wide, beside.x, view, options)
+
+    def _chart_at(
+        self, names: list[object], view: View, options: ViewOptions, x: int, y: int
+    ) -> tuple[int, _InChart, bool] | None:
+        """Return the index of the chart at a cell, the place in it, and whether that is in its title."""
+        width = self.size.width
         head = 1 + bool(self.line(width))
         height, y = self.size.height - head, y - head
-        if not names or y < 0:
-            return ""
+        height -= 0 if self.opened else len(self._events(view, options, width, height))
+        if not names or not 0 <= y < height:
+            return None
         at = self.choice(names)
         top, roomy = 0, height > MIN_CHART_HEIGHT + 1
         if not self.opened:
@@ -120,11 +167,22 @@ class Charts(Finder, ListBody):
             beside, x = divmod(x, placed.wide + CHART_GAP)
             at = placed.first + line * placed.across + beside
             if line == len(placed.ends) or beside >= placed.across or at >= len(names):
-                return ""
+                return None
             top, roomy, width = [0, *placed.ends][line], placed.roomy, placed.wide
-        if y - top <= roomy:
-            return self.select_or_open(names, names[at])
-        return point_at(view.metrics.get(str(names[at]), Curve()), width, x, view.step_seconds)
+        return at, _InChart(width, x), y - top <= roomy
+
+    def _events(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        """Return what happened on one line below all small charts, with its own steps and signs; empty if nothing."""
+        if height < MIN_HEIGHT_WITH_EVENTS:
+            return []
+        room = width - CHART_GUTTER
+        layout = grid(view.step_seconds, room, zoom=options.zoom)
+        rows = event_rows(view, layout, CHART_GUTTER, room) if layout is not None else []
+        if layout is None or not rows:
+            return []
+        at = column_of(layout, options.cursor, room)
+        foot = None if at is None else CHART_GUTTER + at
+        return [[], rows[0], footed(steps_axis(layout, CHART_GUTTER, room), foot), rows[1]]
 
     def _one(
         self, name: str, view: View, options: ViewOptions, width: int, height: int, chosen: bool, roomy: bool
@@ -143,8 +201,8 @@ class Charts(Finder, ListBody):
         curve = self._formed(plain)
         other = self._formed(over) if over is not None else None
         room = height - len(rows) - roomy
-        form = self._logarithmic, options.cursor, view.step_seconds, self.opened
-        return [*rows, *line_chart(curve, width, room, other, *form)]
+        form = self._logarithmic, options.cursor, view.step_seconds, self.opened, options.zoom
+        return [*rows, *line_chart(curve, width, room, other, *form, view if self.opened else None)]
 
     def _formed(self, curve: Curve) -> Curve:
         if self._smooth:
@@ -184,6 +242,14 @@ class Charts(Finder, ListBody):
     def scroll_rows(self, rows: int) -> None:
         self.do_move(rows)
         self.draw_again(force=True)
+
+
+@dataclass(frozen=True)
+class _InChart:
+    """A place in a chart."""
+
+    wide: int  # cells of the chart
+    x: int
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,10 @@ def help_text(body: Body | None, actions: tuple[Action, ...], screen: int, room:
     own = SCREEN_ACTIONS[body.screen_name] if body is not None else ()
     lines = [f" {key_line(action.shown, action.help, screen)}" for action in own]
     heading = ["On this screen", *lines, ""] if lines else []
-    everywhere = ["Everywhere", *(f" {key_line(action.shown, action.help, screen)}" for action in actions)]
+    everywhere = [
+        "Everywhere",
+        *(f" {key_line(action.shown, action.help, screen)}" for action in actions if action.help),
+    ]
     signs = ["Signs", *(f" {key_line(sign, what, screen)}" for sign, what in _NOTES)]
     above = [*wrapped_help("\n\n".join(about), room), ""]
     keys = max(map(text_width, everywhere))
@@ -340,7 +343,9 @@ class PaletteScreen(Dialog[str]):
     def __init__(self, screen: str | None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__()
         own = [(f"screen.body({row.name!r})", row) for row in SCREEN_ACTIONS.get(screen or "", ())]
-        others = sorted((row for row in actions if row.name != "palette"), key=lambda row: row.name in _LEAVING)
+        others = sorted(
+            (row for row in actions if row.help and row.name != "palette"), key=lambda row: row.name in _LEAVING
+        )
         self._rows = [*own, *((row.name, row) for row in others)]
         self._shown = list(self._rows)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from monitor import units
 from monitor.gpu_lines import BITS, POWER_CAP, reasons_in_words
+from monitor.model.device.throttle_events import CAPPED, MIN_BUSY_PERCENT, MIN_FULL_LOAD
 from monitor.model.device.throttle_watch import NO_THROTTLE, ThrottleEvent
 from monitor.model.report import GpuRow
 from monitor.model.view import GpuDetail, figure_values
@@ -15,6 +16,7 @@ from monitor.tui.drawing.rows import (
     column,
     cut,
     fit,
+    merged,
     meter,
     printable,
     row_width,
@@ -22,6 +24,7 @@ from monitor.tui.drawing.rows import (
     side_by_side,
     sparkline,
     spread,
+    text_width,
 )
 from monitor.tui.panels.machine_panel import gpu_line, limits
 from trainhooks.protocol.events import Gpu
@@ -32,6 +35,10 @@ MIN_PAIRED_WIDTH = 110  # cells from which on figures share rows in pairs if the
 MAX_PROCESS_ROWS = 24
 LEAST_BARS, DEFAULT_BARS, MOST_BARS = 8, 40, 80  # cells of a bar chart, one reading each; the most if there is room
 FACTS_WIDTH = 74  # cells of the facts beside a bar chart, at most
+MAX_USER_WIDTH = 18  # cells of the user of a process
+FULL_MEMORY = 0.9  # share from which the next larger batch may not fit
+NEAR_SLOWDOWN = 3.0  # degrees Celsius below the slowdown: what a sensor and a fan's control vary by
+HELD_CLOCK = CAPPED  # of the typical clock under load: where less is a throttle event without a reason
 MIN_NAME_WIDTH = 12  # cells of a model's name: less is not recognized
 SIMULATED = "  SIMULATED"
 NORMAL_WHEN_BUSY = " (normal on a busy GPU)"  # after a power cap
@@ -92,16 +99,38 @@ def title(gpu: GpuRow, right: Row, chosen: bool, width: int, model: bool = True)
     return spread(left, [*right, (" ", "text")], width)
 
 
+def load_tone(percent: float) -> str:
+    """Return the color of a load: a GPU is there to be busy."""
+    return "good" if percent >= MIN_FULL_LOAD else "accent" if percent >= MIN_BUSY_PERCENT else "muted"
+
+
+def _is_held(reading: Gpu, usual: int | None) -> bool:
+    """Return whether a busy GPU's clock is below its typical one under load."""
+    if usual is None or reading.sm_clock is None or reading.utilization is None:
+        return False
+    return reading.utilization >= MIN_BUSY_PERCENT and reading.sm_clock < HELD_CLOCK * usual
+
+
+def _colored(values: Sequence[float], room: int, top: float, tones: Sequence[str]) -> Row:
+    """Return the last readings as blocks, each in its color."""
+    drawn = sparkline(values, room, top)
+    shown = min(len(values), max(0, room))
+    signs = zip(drawn[len(drawn) - shown :], tones[len(tones) - shown :], strict=True)
+    return merged([(drawn[: len(drawn) - shown], "text"), *signs])
+
+
 def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+    busy_shares = figure_values(detail.readings, "utilization")
     return [
-        *label("busy"), (sparkline(figure_values(detail.readings, "utilization"), room, 100.0), "accent"),
+        *label("busy"), *_colored(busy_shares, room, 100.0, list(map(load_tone, busy_shares))),
         (column(units.percent(gpu.utilization), 7, right=True), "text bold"), ("  of the time in kernels", "muted"),
     ]  # fmt: skip
 
 
 def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     top = float(gpu.sm_clock_max or detail.reference or 0)
-    row: Row = [*label("clock"), (sparkline(figure_values(detail.readings, "sm_clock"), room, top), "accent")]
+    tones = ["warning" if _is_held(reading, detail.reference) else "accent" for reading in detail.readings]
+    row: Row = [*label("clock"), *_colored(figure_values(detail.readings, "sm_clock"), room, top, tones)]
     now = units.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,}"
     row += [(column(now, 7, right=True), "text bold"), (" MHz", "text")]
     left = width - row_width(row) - 2
@@ -120,35 +149,40 @@ def power(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     row.append((column(units.UNKNOWN if gpu.power is None else f"{gpu.power:.0f}", 7, right=True), "text bold"))
     row.append((f" W of {gpu.power_limit:.0f}" if gpu.power_limit is not None else " W, limit unknown", "text"))
     heat = units.UNKNOWN if gpu.temperature is None else f"{gpu.temperature:.0f} °C"
-    newest = detail.readings[-1] if detail.readings else None
-    limit = newest.temperature_max or newest.temperature_limit if newest is not None else None
-    row += [("   ", "text"), (heat, "text bold")]
+    limit = detail.known("temperature_max") or detail.known("temperature_limit")
+    hot = limit is not None and gpu.temperature is not None and gpu.temperature >= limit - NEAR_SLOWDOWN
+    row += [("   ", "text"), (heat, "warning bold" if hot else "text bold")]
     slows = f", slowdown at {limit:.0f}" if limit else ""
     return [*row, (slows, "muted")] if row_width(row) + len(slows) <= width else row
 
 
 def memory(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     share = gpu.memory_used / gpu.memory_total if gpu.memory_used is not None and gpu.memory_total else None
-    row: Row = [*label("memory"), *meter(share, room)]
+    full = share is not None and share >= FULL_MEMORY
+    row: Row = [
+        *label("memory"),
+        *((text, "warning" if full and tone == "accent" else tone) for text, tone in meter(share, room)),
+    ]
     row.append((f"  {units.size_of(gpu.memory_used, gpu.memory_total)}", "text bold"))
-    newest = detail.readings[-1] if detail.readings else None
-    parts: list[Row] = [[(f"{label} ", "muted"), (units.size(size), "text")] for label, size in split(newest)]
+    parts: list[Row] = [[(f"{label} ", "muted"), (units.size(size), "text")] for label, size in split(detail)]
     left = width - row_width(row) - 3
     fitting = [part for part in parts if row_width(part) <= left]  # a cut number would be misread
     return [*row, ("   ", "text"), *separated(fitting, left, ("   ", "text"))] if fitting else row
 
 
-def split(newest: Gpu | None) -> list[tuple[str, float]]:
+def split(detail: GpuDetail) -> list[tuple[str, float]]:
     """Return the memory by owner in bytes, as far as the driver reports processes; empty if unknown."""
-    if newest is None or newest.processes is None:
+    found = detail.processes
+    if found is None:
         return []
     sums: dict[str, float] = {}
-    for _, _, size, mine in newest.processes:
+    for (_, _, size, mine), _ in found:
         if size is not None:
             label = {True: "this run", False: "others", None: "owner unknown"}[mine]
             sums[label] = sums.get(label, 0.0) + size
-    if newest.memory_reserved is not None:
-        sums["driver"] = float(newest.memory_reserved)
+    reserved = detail.readings[-1].memory_reserved
+    if reserved is not None:
+        sums["driver"] = float(reserved)
     return list(sums.items())
 
 
@@ -244,17 +278,16 @@ def _figures(gpu: GpuRow, detail: GpuDetail, width: int) -> list[Row]:
 
 
 def processes(detail: GpuDetail, width: int) -> list[Row]:
-    newest = detail.readings[-1].processes if detail.readings else None
-    if newest is None:
+    """Return the processes on the GPU: pid, whose, user, memory and name."""
+    found = detail.processes
+    if found is None:
         return [[("   not reported by the driver", "muted")]]
+    wide = min(MAX_USER_WIDTH, max((text_width(user) + 2 for _, user in found if user), default=0))
     rows: list[Row] = []
-    for pid, name, size, mine in newest[:MAX_PROCESS_ROWS]:
+    for (pid, name, size, mine), user in found[:MAX_PROCESS_ROWS]:
         whose = {True: "this run", False: "other", None: "owner unknown"}[mine]
         row: Row = [(f"   {column(str(pid), 9)}", "text"), (column(whose, 15), "text" if mine else "warning")]
-        rows.append(
-            cut(
-                [*row, (column(units.size(size), 10, right=True), "text bold"), (f"  {printable(name)}", "muted")],
-                width,
-            )
-        )
+        row += [(column(fit(user or units.UNKNOWN, wide - 2), wide), "text")] if wide else []
+        row += [(column(units.size(size), 10, right=True), "text bold"), (f"  {printable(name)}", "muted")]
+        rows.append(cut(row, width))
     return rows or [[("   none", "muted")]]

@@ -74,7 +74,7 @@ def history(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row
 
 def limit(gpu: GpuRow, detail: GpuDetail, name: str) -> str:
     """Return the limit of a figure as text; empty if unknown."""
-    slows = detail.readings[-1].slows_at
+    slows = detail.known("temperature_max") or detail.known("temperature_limit")
     return {
         "sm_clock": f"max {gpu.sm_clock_max:,}" if gpu.sm_clock_max else "",
         "power": f"limit {gpu.power_limit:.0f}" if gpu.power_limit else "",

@@ -13,7 +13,7 @@ from monitor.model.report import PhaseRow, SlowStep
 from monitor.model.steps.series import Curve, metric_place
 from monitor.model.steps.speed_classes import Bounds
 from monitor.model.view import View
-from monitor.tui.drawing.clock_lanes import GPU_CLOCK, lane, shown_phases, two_lanes
+from monitor.tui.drawing.clock_lanes import GPU_CLOCK, lane, largest, shown_phases, two_lanes
 from monitor.tui.drawing.rows import fit, text_width
 from trainhooks.protocol.events import GpuTime, Step
 from trainhooks.protocol.limits import Number
@@ -229,8 +229,7 @@ def columns(view: View, lines: list[StepLine], host: bool = False) -> list[Colum
     if classes is not None:
         bounds = Bounds(classes.fast_seconds, classes.slow_seconds)
         table.append(Column("class", 9, lambda line: _class(line, bounds), lambda line: line.seconds))
-    largest = sorted(shown_phases(view.report, host), key=lambda phase: -phase.share)[:MAX_PHASE_COLUMNS]
-    table += [_phase_column(phase) for phase in largest]
+    table += [_phase_column(phase) for phase in largest(shown_phases(view.report, host), MAX_PHASE_COLUMNS)]
     counts = [step.tokens for step in view.details.steps if step.tokens is not None]
     if counts:
         wide = max(len("tokens"), len(units.count(max(counts)))) + COLUMN_GAP

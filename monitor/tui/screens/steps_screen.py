@@ -11,6 +11,7 @@ from monitor.gpu_lines import reasons_in_words
 from monitor.keymap import OPEN, RESTORE
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
+from monitor.palettes import OTHER
 from monitor.sources.console_history import ConsoleHistory
 from monitor.sources.console_marks import ConsoleMarks
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK, clock
@@ -164,7 +165,7 @@ def _phases(line: StepLine, view: View, options: ViewOptions, width: int) -> lis
         (column(title, 22 + room), "text bold"), (column(_own_title(line), FIGURE_WIDTH, right=True), "muted"),
         (column(fit(words, beside - 2), beside, right=True), "muted"),
     ]]  # fmt: skip
-    for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
+    for name, seconds in sorted(line.phases.items(), key=lambda item: item[0] == OTHER):
         length = seconds / longest if longest > 0 else 0.0
         typical_seconds = typical.get(name)
         tone = "bad bold" if line.slow is not None and name == line.slow.culprit else "text"
@@ -262,7 +263,7 @@ def _recorded(line: StepLine, view: View) -> list[str] | None:
 def _stack(line: StepLine, view: View, width: int) -> list[Row]:
     """Return the sampled locations of each phase; phases with the same locations share an entry."""
     names: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name in sorted(line.phases, key=lambda phase: -line.phases[phase]):
+    for name in sorted(line.phases, key=lambda phase: phase == OTHER):
         places = view.details.frames.get(name, ())
         total = sum(count for _, count in places)
         samples = tuple((units.share(count / total), place) for place, count in places[:3])

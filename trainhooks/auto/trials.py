@@ -191,11 +191,12 @@ def _change_optimizers(torch: Any, settings: Settings) -> None:
         base = torch.optim.Optimizer
         init = base.__init__
 
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            init(self, *args, **kwargs)
-            for module in _roots(torch, self):
+        def __init__(self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+            params = list(params)  # it may be a generator, and is read twice
+            for module in _roots(torch, params):  # before the hooks see the model, as if its program did it
                 module.compile()
                 _tell("compile", True)
+            init(self, params, *args, **kwargs)
 
         replace_function(base, "__init__", __init__)
 
@@ -206,9 +207,10 @@ def _optimizer_arguments(wanted: Settings, init: Any, args: Any, kwargs: Any) ->
     return args, {**kwargs, **wanted}
 
 
-def _roots(torch: Any, optimizer: Any) -> List[Any]:
-    """Return the modules that hold the optimizer's parameters and lie in no other module."""
-    ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+def _roots(torch: Any, params: List[Any]) -> List[Any]:
+    """Return the modules that hold an optimizer's parameters and lie in no other module."""
+    groups = [group["params"] if isinstance(group, dict) else group for group in params]
+    ids = {id(one) for group in groups for one in (group if isinstance(group, (list, tuple)) else [group])}
     modules = [one for one in gc.get_objects() if isinstance(one, torch.nn.Module)]
     inner = {id(child) for module in modules for child in module.children()}
     outer = [module for module in modules if id(module) not in inner]

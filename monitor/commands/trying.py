@@ -68,7 +68,7 @@ def try_(
     that, the first run is one as always, and the others need a confirmation typed on a terminal.
     """
     from monitor.reports.machine_output import encoded
-    from monitor.reports.tried import line
+    from monitor.reports.tried import crowd_line, line
     from monitor.running.command import CannotRun, check_executable
 
     if not command:
@@ -91,6 +91,8 @@ def try_(
     else:
         for one in tried.tried:
             click.echo(line(one))
+        if (crowd := crowd_line(tried)) is not None:
+            click.echo(crowd)
         if not tried.tried:
             click.echo("no finding of the first run advises a setting that can be tested; name one with --set")
 
@@ -136,9 +138,9 @@ def _try(
         if inside is None:
             _confirm(trial_runs.writes(where), pairs * (1 + len(chosen)))
         length = replace(length, steps=first.steps if length.steps is None else length.steps)
-        tried, per = _rounds(command, chosen, pairs, length, where, inside)
+        tried, per, waited = _rounds(command, chosen, pairs, length, where, inside)
         _keep(tried)
-        return Tried(masked_command(command), per, first.steps, pairs, inside is not None, tried)
+        return Tried(masked_command(command), per, first.steps, pairs, inside is not None, waited, tried)
 
 
 def _hint(failed: str, inside: Isolation | None) -> str:
@@ -154,8 +156,14 @@ def _rounds(
     length: Length,
     where: Path,
     inside: Isolation | None,
-) -> tuple[list[TriedSetting], str]:
-    """Run baseline and candidates in turn, in each round in the other order; return what they showed, and per what."""
+) -> tuple[list[TriedSetting], str, float]:
+    """Run baseline and candidates in turn, in each round in the other order.
+
+    Returns:
+        What they showed, per what, and the share of their time in which they waited for cores.
+    """
+    from statistics import fmean
+
     from monitor.running import trial_runs
     from monitor.units import times
     from trainhooks.protocol.trial_settings import words
@@ -178,8 +186,10 @@ def _rounds(
             break
         ratios = [f"{words(one.settings)} {times(ratio)}" for one, ratio in _ratios(row, chosen)]
         say(f"pair {number + 1} of {pairs}: {', '.join(ratios) or 'not measured'}")
-    per = trial_runs.unit_of([trial for row in rounds for trial in row if trial is not None])
-    return [_outcome(one, at + 1, rounds, per, failed.get(at + 1)) for at, one in enumerate(chosen)], per
+    done = [trial for row in rounds for trial in row if trial is not None]
+    per = trial_runs.unit_of(done)
+    waited = fmean(trial.loop.waited for trial in done) if done else 0.0
+    return [_outcome(one, at + 1, rounds, per, failed.get(at + 1)) for at, one in enumerate(chosen)], per, waited
 
 
 def _ratios(row: list[Trial | None], chosen: list[Candidate]) -> list[tuple[Candidate, float]]:

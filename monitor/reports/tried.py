@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from monitor.diagnosis.trial_candidates import Candidate
 from monitor.model.comparison.paired import Measured
 from monitor.model.report import Gain
-from monitor.units import times
+from monitor.units import share, times
 from trainhooks.protocol.limits import clean
 from trainhooks.protocol.trial_settings import SETTINGS, Settings, words
 
+MIN_WAITED = 0.1  # of the time: as much as a gain that is worth a trial
 MAX_UNCHANGED = 0.01  # of the loss: an interval that is wider is told
 
 
@@ -40,6 +41,7 @@ class Tried:
     steps: int  # of each run
     rounds: int
     isolated: bool
+    waited: float = 0.0  # share of their time in which the runs' threads wanted a core that others had
     tried: list[TriedSetting] = field(default_factory=list)
 
 
@@ -87,6 +89,13 @@ def line(tried: TriedSetting) -> str:
     }
     changes = ", which changes results" if tried.changes_results and tried.verdict == "gain" else ""
     return f"{head}, {_loss(tried.loss)}; {says[tried.verdict]}{changes}"
+
+
+def crowd_line(tried: Tried) -> str | None:
+    """Return that others used the machine, which makes intervals wide; None where they did not."""
+    if tried.waited < MIN_WAITED:
+        return None
+    return f"the runs waited for a core {share(tried.waited)} of their time: on a free machine intervals are narrower"
 
 
 def _loss(loss: Measured | None) -> str:

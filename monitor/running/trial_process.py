@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -16,6 +17,8 @@ WAITS = (10.0, 5.0, 5.0)  # seconds after SIGINT, SIGTERM and SIGKILL: what is s
 def main(*words: str) -> None:
     """Start the program, print the run's directory, and wait for its end."""
     parent = os.getppid()
+    # A shell's background job ignores it, and its programs with it: each run would then wait for the next signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         command.check_executable(words)
         # Traced steps are slower than others, and nobody asks such a run for a trace.

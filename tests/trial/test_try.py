@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from monitor.cli import cli
+from monitor.commands import trying
+from monitor.errors import UserError
 from monitor.running import isolation, trial_runs
 from trainhooks.protocol import rundir
 
@@ -101,14 +103,6 @@ def test_a_wait_for_data_that_workers_take_away(tmp_path: Path) -> None:
     assert re.search(r"On your machines: promised [\d.]+x, measured [\d.]+x, 1 time ", explained.stdout)
 
 
-def test_a_setting_that_does_nothing_gains_nothing(tmp_path: Path) -> None:
-    script = WAITS.replace("time.sleep(0.005)  #", "pass  #").replace("time.sleep(0.01)", "time.sleep(0.03)")
-    done = tried(tmp_path, script, "--set", "cudnn_benchmark=true", "--json")
-    assert done.returncode == 0, done.stderr
-    (one,) = json.loads(done.stdout)["tried"]
-    assert 0.9 < one["faster"]["value"] < 1.1 and one["faster"]["low"] < 1.05, one
-
-
 HARMFUL = """
 import os, shutil, socket, sys, time, torch
 port, out = int(sys.argv[1]), sys.argv[2]
@@ -122,7 +116,7 @@ shutil.rmtree("checkpoint-1")
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 for step in range(100000):
-    time.sleep(0.01)
+    time.sleep(0.03)
     optimizer.zero_grad()
     model(torch.ones(4, 4)).square().mean().backward()
     optimizer.step()
@@ -155,7 +149,11 @@ def test_nothing_is_written_removed_or_sent(tmp_path: Path) -> None:
             tracker.accept()
     assert contents(directory) == before
     assert not out.parent.exists()
-    assert re.match(r"[\d.]+x \([\d.]+x to [\d.]+x\), no loss seen; ", done.stdout), done.stdout
+    # Nor is there a gain where there is none: its steps wait, and compute next to nothing.
+    found = re.match(r"([\d.]+)x \(([\d.]+)x to ([\d.]+)x\), no loss seen; ", done.stdout)
+    assert found is not None, done.stdout
+    ratio, low, high = map(float, found.groups())
+    assert 0.9 < ratio < 1.1 and low < 1.05 and high > 0.95, done.stdout
 
 
 def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
@@ -227,6 +225,16 @@ def test_without_isolation_and_terminal_nothing_is_run(tmp_path: Path, monkeypat
     done = CliRunner().invoke(cli, ["try", "--set", "threads=1", "--", sys.executable, "-c", f"open('{mark}', 'w')"])
     assert "namespaces are not permitted here" in str(done.exception) and "on a terminal" in str(done.exception)
     assert not mark.exists()
+
+
+def test_more_runs_need_a_typed_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = [("writes", "/elsewhere/last.pt"), ("removes", "/elsewhere/\x1b[2Jold")]
+    for typed in ("y", "yes", ""):
+        monkeypatch.setattr("click.prompt", lambda *_, **__: typed)  # noqa: B023
+        with pytest.raises(UserError, match="not confirmed"):
+            trying._confirm(written, 10)
+    monkeypatch.setattr("click.prompt", lambda *_, **__: "run it")
+    trying._confirm(written, 10)
 
 
 def test_what_a_run_writes_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

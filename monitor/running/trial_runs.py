@@ -7,7 +7,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -21,9 +20,9 @@ from monitor.model.comparison.loop_pace import STEP_UNIT, LoopTime, Pace, loop_t
 from monitor.model.report import Report
 from monitor.model.state import RankState
 from monitor.running.command import module_command
-from monitor.running.isolation import NAMESPACE, Isolation
+from monitor.running.isolation import Isolation
 from monitor.running.stopping import stop_training
-from monitor.running.trial_process import WAITS
+from monitor.running.trial_process import WAITS, kill_left
 from monitor.runs.follow import Run
 from trainhooks.protocol import rundir, trial_settings
 from trainhooks.protocol.trial_settings import Settings
@@ -232,9 +231,7 @@ def _end(starting: subprocess.Popen[str], run: Path | None, where: Path) -> None
     with contextlib.suppress(UserError, OSError):
         if run is not None and not (run / rundir.EXIT).exists():
             stop_training(run, lambda line: None, WAITS, "trainmon try")
-    for pid in _left(run, where):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    kill_left(run, where)
     try:
         starting.wait(10.0)
     except subprocess.TimeoutExpired:
@@ -245,21 +242,3 @@ def _end(starting: subprocess.Popen[str], run: Path | None, where: Path) -> None
     starting.stderr.close()
     for path in where.glob("changes-*"):
         remove(path)
-
-
-def _left(run: Path | None, where: Path) -> list[int]:
-    """Return the processes that bear the run's mark in their environment, or that live in its mount namespace."""
-    mark = b"" if run is None else f"{rundir.RUN_VARIABLE}={run}".encode()
-    namespace = ""
-    with contextlib.suppress(OSError):
-        namespace = f"mnt:[{(where / NAMESPACE).read_text().strip()}]"
-        (where / NAMESPACE).unlink()
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{name}/ns/mnt") == namespace or (
-                    mark and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-                ):
-                    found.append(int(name))
-    return found

@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from monitor import __version__
-from monitor.commands import agents, help, logs, memory, runs, stacks, tracing, waiting, watching
+from monitor.commands import agents, help, logs, memory, runs, stacks, tracing, trying, waiting, watching
 from monitor.commands.full_screen import can_draw
 from monitor.commands.run import run
 from monitor.errors import UserError, complain
@@ -17,7 +17,7 @@ from monitor.running import exec_state, inherited
 from trainhooks.protocol.rundir import UnsafeDirectory
 
 COMMANDS = (
-    *(run, watching.attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
+    *(run, watching.attach, runs.ls, runs.stop, runs.report, runs.compare, trying.try_, runs.export, runs.prune),
     *(watching.replay, watching.snapshot, tracing.trace, stacks.stack, memory.memory, logs.lines, logs.import_),
     *(help.explain, help.doctor, help.completion),
     *(waiting.wait, agents.schema, agents.mcp, agents.skill),

@@ -20,6 +20,7 @@ def explain(code: str | None) -> None:
     """Explain a finding: what it means, how it is detected, what to do. Without CODE, list all findings."""
     from monitor.diagnosis import explain as pages
     from monitor.reports.finding_pages import list_text, page_text
+    from monitor.runs import promises
     from trainhooks.protocol.limits import clean
 
     drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
@@ -29,6 +30,8 @@ def explain(code: str | None) -> None:
     elif code in pages.CODES:
         width = min(PAGE_WIDTH, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
         click.echo(page_text(pages.read_page(code), width, strong), nl=False)
+        if (tried := promises.line(code)) is not None:
+            click.echo(f"\n{tried}")
     else:
         nearest = pages.nearest_code(code)
         hint = f"did you mean {nearest}?" if nearest else "`trainmon explain` lists all findings"

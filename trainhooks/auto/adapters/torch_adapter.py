@@ -25,6 +25,7 @@ from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
 from trainhooks.program_errors import until_gone
+from trainhooks.protocol import trial_settings
 from trainhooks.recording import start_watch
 
 Check = Callable[[], bool]
@@ -75,6 +76,15 @@ def install(torch: Any) -> None:
         watch = program_facts.CompileWatch(tracker)
         watch.listen(callback.callback_handler)
         tracker.on_step_end = watch.on_step_end
+
+    if trial_settings.VARIABLE in os.environ:  # by `trainmon try` alone
+        from trainhooks.auto import trials
+
+        call_safely(trials.install, torch)
+    if trial_settings.WRITES_VARIABLE in os.environ:  # likewise
+        from trainhooks.auto import trials
+
+        call_safely(trials.tell_saves, torch)
 
 
 @when_imported("torch.amp.autocast_mode")

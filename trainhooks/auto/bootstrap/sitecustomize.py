@@ -31,6 +31,9 @@ def _start() -> None:
         imports = _load(_IMPORTS, os.path.join(os.path.dirname(_HERE), "imports.py"))
         sys.meta_path.insert(0, imports.Home)
         imports.install()
+        if os.environ.get("TRAINMON_TRY_WRITES"):
+            name = "trainhooks.auto.file_writes"
+            _load(name, os.path.join(os.path.dirname(_HERE), "file_writes.py")).watch(os.environ["TRAINMON_RUN"])
         if os.environ.get("TRAINMON_LINES"):
             _print_by_line(os.environ["TRAINMON_RUN"])
     except Exception:  # an error of trainmon must not stop the program

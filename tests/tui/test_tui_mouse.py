@@ -317,7 +317,6 @@ def test_runs_are_sorted_within_their_sweep_and_unknown_comes_last() -> None:
 
     assert names("", True) == [[run.entry.name for run in group.rows] for group in fleet()]
     fast, slow = names("speed", True), names("speed", False)
-    assert "evil" in fast[-1][0] and "evil" in slow[0][0]  # its speed is another quantity: steps, not tokens
     assert next(group for group in fast if len(group) == 3) == ["lr-2", "lr-0", "lr-1"]
     assert next(group for group in slow if len(group) == 3) == ["lr-1", "lr-0", "lr-2"]
     assert names("left", True)[0] == ["pulsar"] == names("left", False)[0]

@@ -131,7 +131,7 @@ class Log(Finder, Body):
         if len(starts) != len(lines):  # not of a file
             starts = tuple(range(view.console_lines - len(lines), view.console_lines))
         newest = Window(lines, (*starts, starts[-1] + 1 if starts else 0), starts[0] if starts else 0)
-        if not self._filters:
+        if not self._filtering:
             return newest
         if self._older is None:
             return _matching(newest, self.search_text)
@@ -141,7 +141,7 @@ class Log(Finder, Body):
         return older.joined(_matching(newest, self.search_text, older.starts[-1]))
 
     @property
-    def _filters(self) -> bool:
+    def _filtering(self) -> bool:
         return self._is_filtered and bool(self.search_text)
 
     def aside(self, view: View, options: ViewOptions) -> Row:
@@ -184,7 +184,7 @@ class Log(Finder, Body):
 
     def line(self, width: int) -> Row:
         row = super().line(width)
-        return [*row, ("   only matches", "accent")] if self._filters and row else row
+        return [*row, ("   only matches", "accent")] if self._filtering and row else row
 
     def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
         shown = self._lines(view)
@@ -244,14 +244,14 @@ class Log(Finder, Body):
         return None if path is None else ConsoleHistory(path)
 
     def _before(self, history: ConsoleHistory, end: int) -> Window:
-        return history.matching_before(self.search_text, end) if self._filters else history.before(end)
+        return history.matching_before(self.search_text, end) if self._filtering else history.before(end)
 
     def _after(self, history: ConsoleHistory, begin: int) -> Window:
-        return history.matching_after(self.search_text, begin) if self._filters else history.after(begin)
+        return history.matching_after(self.search_text, begin) if self._filtering else history.after(begin)
 
     def _go_back(self, history: ConsoleHistory) -> None:
         """Move the window up by half, where there are older lines; extend a filtered one."""
-        if self._filters and self._view is not None:
+        if self._filtering and self._view is not None:
             shown = self._lines(self._view)
             older = self._before(history, shown.begin)
             if older.lines or older.begin < shown.begin:
@@ -265,7 +265,7 @@ class Log(Finder, Body):
 
     def _go_on(self, history: ConsoleHistory, window: Window) -> None:
         """Move it down by half; at the end of the output, follow that."""
-        if self._filters:
+        if self._filtering:
             newer = self._after(history, window.starts[-1])
             is_end = newer.starts[-1] >= history.before(history.size()).starts[-1]
             self._older = window.joined(newer) if is_end else self._older
@@ -292,7 +292,7 @@ class Log(Finder, Body):
         history, forward = self._history(), by > 0
         if history is None or (forward and self._window is None):
             return
-        begin = (self._window or (shown if self._filters else history.before(history.size()))).starts
+        begin = (self._window or (shown if self._filtering else history.before(history.size()))).starts
         found = history.find(self.search_text, begin[-1 if forward else 0], forward)
         if found is None:
             self._missed = f"no match {'below' if forward else 'above'}, as far as was looked"
@@ -324,7 +324,7 @@ class Log(Finder, Body):
         self._missed, self._older, self._arrived = "", None, (-1, 0)
         self._show_window(None, 0)
         history, view = self._history(), self._view
-        if self._filters and history is not None and view is not None and view.console_starts:
+        if self._filtering and history is not None and view is not None and view.console_starts:
             self._older = history.matching_before(self.search_text, history.size())
 
     def _keep_search(self) -> None:

@@ -2,7 +2,8 @@
 
 A terminal has taken a frame when it answers the query that was written after it, or, where it answers none, when the
 last write of the frame has ended. Until then no other frame follows, and after a slow one comes a pause. So a slow line
-carries one frame at a time, however far its buffers reach. Keys do not wait for any of this.
+carries one frame at a time, however far its buffers reach. Keys do not wait for any of this; what they change is
+painted as soon as the last write has ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ LOW_PANELS_SECONDS = 5.0  # the same of the panels
 SLOW_SECONDS = 0.25  # round trip of a fast line to another continent; a terminal that takes longer gets a pause
 MAX_HEADER_PAUSE = 0.75  # seconds; with the age of a View, what the header shows is then at most one second old
 PANELS_PAUSE = 2.0  # times what the terminal took for the last frame with panels: they leave the line to the header
+MAX_PANELS_PAUSE = 30.0  # seconds; a line that took longer than half of it stood still, which says nothing of its speed
 RETRY_SECONDS = 0.05  # until a frame on its way is checked again
 # Seconds until an unanswered query is sent again, as typed keys may garble its answer; each time twice as long.
 PATIENCE = 1.0
@@ -36,6 +38,7 @@ class RefreshRate:
         self._header_due = self._panels_due = 0.0  # monotonic seconds
         self._sent: float | None = None  # when the newest frame, or a query after it, was sent; None: it was taken
         self._panels_sent: float | None = None  # when the oldest frame with panels on its way was sent
+        self._unasked = False  # whether the query after the newest frame is to be written
         self._unanswered = 0  # queries
         self._patience = PATIENCE
         self._silent = False  # whether the terminal has stopped answering
@@ -67,9 +70,8 @@ class RefreshRate:
             self._panels_due = max(self._panels_due, now + (LOW_PANELS_SECONDS if is_low else PANELS_SECONDS))
             self._panels_sent = self._panels_sent or now
         self._sent, self._patience = now, PATIENCE
-        if answers:
-            driver.write(QUESTION)
-            self._unanswered += 1
+        self._unasked = answers
+        self._ask(driver)
 
     def answered(self) -> None:
         """Note that an answer came: to Textual's own query, to one of these, or a late one."""
@@ -78,8 +80,19 @@ class RefreshRate:
         if self._unanswered == 0:
             self._taken(monotonic())
 
+    def _ask(self, driver: CountingDriver) -> None:
+        """Write the query after the newest frame, unless that is held back."""
+        if self._unasked and not driver.holds:
+            driver.write(QUESTION)
+            self._unasked = False
+            self._unanswered += 1
+
     def _on_its_way(self, driver: CountingDriver, now: float) -> bool:
-        if driver.waiting:
+        if driver.waiting or driver.holds:
+            return True
+        if self._unasked:
+            self._ask(driver)
+            self._sent = now
             return True
         if self._sent is None:
             return False
@@ -102,5 +115,6 @@ class RefreshRate:
         if took > SLOW_SECONDS:
             self._header_due = max(self._header_due, when + min(took, MAX_HEADER_PAUSE))
         if self._panels_sent is not None and when - self._panels_sent > SLOW_SECONDS:
-            self._panels_due = max(self._panels_due, when + PANELS_PAUSE * (when - self._panels_sent))
+            pause = min(MAX_PANELS_PAUSE, PANELS_PAUSE * (when - self._panels_sent))
+            self._panels_due = max(self._panels_due, when + pause)
         self._sent = self._panels_sent = None

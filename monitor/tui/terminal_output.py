@@ -28,7 +28,8 @@ Codes = tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]  # attributes, t
 
 Rows = Sequence[Iterable[Strip]]
 
-MAX_REPAINT_GAP = 0.05  # seconds; within them nobody else writes to the terminal or clears it
+# Seconds in which a layout is painted again, on a busy machine, too; nobody else clears the terminal within them.
+MAX_REPAINT_GAP = 0.25
 PLAIN: Codes = (frozenset(), (), ())
 RESET = "\x1b[0m"
 _ATTRIBUTES = (
@@ -137,6 +138,11 @@ class CroppingCompositor(Compositor):
         self._painted = now, update.region, rows
         return WholeUpdate(rows, update.region, shown)
 
+    def note_hold(self) -> None:
+        """Note that the next update waits for the last one: the time that takes is no gap."""
+        if self._painted is not None:
+            self._painted = (monotonic(), *self._painted[1:])
+
     def forget(self) -> None:
         """Note that something else was painted over the last full update."""
         self._painted = None
@@ -153,6 +159,12 @@ class LeanScreen(OwnCompositorScreen):
     def __init__(self, id: str | None = None) -> None:
         self.compositor = CroppingCompositor()
         super().__init__(self.compositor, id)
+
+    def note_hold(self) -> None:
+        self.compositor.note_hold()
+
+    def note_cleared(self) -> None:
+        self.compositor.forget()
 
     def on_screen_suspend(self) -> None:
         self.compositor.forget()

@@ -9,15 +9,16 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from time import monotonic
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from rich.color import ColorSystem
 from rich.console import Console
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.app import App
 from textual.driver import Driver
-from textual.drivers import linux_driver
+from textual.drivers import _writer_thread, linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -28,6 +29,7 @@ __all__ = [
     "CountingDriver",
     "LayoutUpdate",
     "OwnCompositorScreen",
+    "PatientScreen",
     "add_filter",
     "answers_questions",
     "color_system",
@@ -35,6 +37,9 @@ __all__ = [
     "report_mouse",
     "set_color_system",
 ]
+
+Result = TypeVar("Result")
+HELD_SECONDS = 0.02  # until a picture that waits for the terminal is tried again: about a frame of Textual's
 
 
 def color_system(console: Console) -> ColorSystem | None:
@@ -79,7 +84,44 @@ def report_mouse(app: App[Any], wanted: bool) -> None:
 vars(linux_driver)["getincrementaldecoder"] = lambda encoding: partial(getincrementaldecoder(encoding), "ignore")
 
 
-class OwnCompositorScreen(Screen[None]):
+# The queue of writes has no end, or the dashboard would wait for the terminal. Pictures wait before they are made.
+vars(_writer_thread)["MAX_QUEUED_WRITES"] = 0
+
+
+class PatientScreen(Screen[Result]):
+    """A screen that is painted once the terminal has taken what was painted before.
+
+    Until then the compositor collects what changes. So any number of key presses leave one picture on its way and the
+    newest behind it. Textual would queue one for each.
+    """
+
+    _tries_again = False
+
+    def _compositor_refresh(self) -> None:
+        driver = self.app._driver
+        if isinstance(driver, CountingDriver):
+            driver.holds = self is self.app.screen and driver.waiting > 0
+            if driver.holds:
+                self.note_hold()
+                self._dirty_widgets.clear()  # the compositor knows their regions
+                if not self._tries_again:
+                    self._tries_again = True
+                    self.set_timer(HELD_SECONDS, self._try_again)
+                return
+        super()._compositor_refresh()
+
+    def note_hold(self) -> None:
+        """Called each time a picture is held back."""
+
+    def note_cleared(self) -> None:
+        """Called when the terminal has been cleared."""
+
+    def _try_again(self) -> None:
+        self._tries_again = False
+        self._compositor_refresh()
+
+
+class OwnCompositorScreen(PatientScreen[None]):
     """A screen with a compositor of ours; Textual makes its own in `Screen.__init__`."""
 
     def __init__(self, compositor: Compositor, id: str | None = None) -> None:
@@ -112,15 +154,38 @@ class CountingDriver(LinuxDriver):
     A thread of Textual's writes to `LinuxDriver._file`, and waits there while they are full; `write` only queues.
     """
 
+    holds = False  # whether a picture is held back until the terminal has taken the last one
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._given = 0  # writes
+        self._counting = Lock()  # the thread that reads keys writes, too: to terminals that tell their size
         self._counted = _CountedFile(self._file)
         self._file: Any = self._counted
 
     def write(self, data: str) -> None:
-        self._given += 1
+        with self._counting:
+            self._given += 1
         super().write(data)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        """Start again after a stop. SIGSTOP comes unannounced: what runs ends first, or two threads would read keys."""
+        if self._must_signal_resume:
+            super()._sigcont_application()
+        else:  # not here: the signal may have interrupted a write
+            self._loop.call_soon_threadsafe(self._start_again)
+
+    def resume_application_mode(self) -> None:
+        super().resume_application_mode()
+        screen = self._app.screen
+        if isinstance(screen, PatientScreen):
+            screen.note_cleared()
+        screen.refresh()
+
+    def _start_again(self) -> None:
+        if self._auto_restart and self._writer_thread is not None and self._writer_thread.is_alive():
+            self.suspend_application_mode()
+            self.resume_application_mode()
 
     @property
     def waiting(self) -> int:

@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
+from tests.bench.journals import write_run
 from tests.e2e.conftest import PATIENCE, ROOT, Box
 from tests.journal_lines import events_in, steps_in
 from trainhooks.protocol import rundir
@@ -118,6 +120,26 @@ def test_a_dashboard_ends_with_its_terminal_though_nobody_tells_it(box: Box, scr
         assert time.monotonic() < until, "the dashboard is still there"
         time.sleep(0.05)
     wait_for_steps(box.run(), steps_done(box.run()) + 5)
+
+
+def test_a_dashboard_that_was_stopped_goes_on_as_one(box: Box, tmp_path: Path) -> None:
+    """SIGSTOP tells nobody: what ran before and what starts at SIGCONT would both read keys."""
+    terminal = box.trainmon("attach", str(write_run(tmp_path / "runs", 1000)))
+    terminal.wait_for("step 1,000")
+    terminal.read(1.0)
+    process = psutil.Process(terminal.pid)
+    before = process.num_threads()
+    for _ in range(3):
+        process.suspend()
+        terminal.read(0.5)
+        begun = len(terminal.raw)
+        process.resume()
+        terminal.wait_for(lambda text, begun=begun: b"FINISHED" in terminal.raw[begun:])
+    assert process.num_threads() <= before
+    terminal.press("w")
+    terminal.wait_for("overview")
+    terminal.press("q")
+    assert terminal.exit_code() == 0
 
 
 def test_late_attach_shows_the_whole_history(box: Box, script: str) -> None:

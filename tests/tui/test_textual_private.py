@@ -14,6 +14,7 @@ import textual
 from rich.console import Console
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
+from textual.drivers import _writer_thread
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
@@ -113,6 +114,10 @@ def test_the_installed_versions_have_what_is_used() -> None:
     assert "self._compositor = " in inspect.getsource(Screen.__init__)
     assert "self._file" in inspect.getsource(LinuxDriver.__init__)
     assert "WriterThread(self._file)" in inspect.getsource(LinuxDriver)
+    assert "Queue(MAX_QUEUED_WRITES)" in inspect.getsource(_writer_thread)
+    assert inspect.getsource(Screen).count("app._display(") == inspect.getsource(Screen._compositor_refresh).count(
+        "app._display("
+    ), "where pictures are held back"
     assert {"chops", "spans", "chop_ends"} <= set(inspect.signature(ChopsUpdate).parameters)
     assert {"strips", "region"} <= set(inspect.signature(LayoutUpdate).parameters)
 

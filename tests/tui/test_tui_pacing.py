@@ -21,12 +21,14 @@ from statistics import quantiles
 
 import pyte
 import pytest
+import sample_views as views
 
 from monitor.tui import refresh_rate
 from monitor.tui.refresh_rate import (
     LOW_HEADER_SECONDS,
     LOW_PANELS_SECONDS,
     MAX_HEADER_PAUSE,
+    MAX_PANELS_PAUSE,
     MAX_PATIENCE,
     PANELS_PAUSE,
     PANELS_SECONDS,
@@ -52,9 +54,11 @@ class Terminal(CountingDriver):
 
     def __init__(self) -> None:
         self.questions = 0
+        self.pictures: list[str] = []
 
     def write(self, data: str) -> None:
         self.questions += data == QUESTION
+        self.pictures += [data] if "\x1b[1;1H" in data else []
 
 
 class Clock:
@@ -165,6 +169,49 @@ def test_a_terminal_that_stops_answering_gets_frames_at_the_low_rate_until_it_an
     assert clock.wait() == 0
 
 
+def test_a_line_that_stood_still_is_no_slow_line(clock: Clock) -> None:
+    """As while a laptop slept."""
+    clock.frame(took=3600, panels=True)
+    assert clock.rate.panels_wait() == MAX_PANELS_PAUSE
+
+
+def test_a_frame_that_is_held_back_is_on_its_way_and_its_question_follows_it(clock: Clock) -> None:
+    clock.terminal.holds = True
+    clock.frame()
+    clock.frame()  # another key: still one picture
+    clock.now += 60
+    assert clock.wait() == RETRY_SECONDS and clock.terminal.questions == 0
+    clock.terminal.holds = False
+    assert clock.wait() == RETRY_SECONDS and clock.terminal.questions == 1
+    clock.now += 0.02
+    assert clock.wait() == RETRY_SECONDS and clock.terminal.questions == 1, "no older question is late"
+    clock.rate.answered()
+    assert clock.wait() == 0
+
+
+@pytest.mark.parametrize("keys", ["t", "w t", "? down", "5 6 f"])
+async def test_keys_on_a_terminal_that_takes_nothing_leave_one_picture(app_on, keys: str) -> None:
+    """Else each would wait for the pictures of those before it."""
+    app = app_on(views.running())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(0.1)
+        before, app._driver = app._driver, (terminal := Terminal())
+        terminal.send_message = before.send_message  # keys
+        try:
+            terminal.waiting = 1
+            for key in 10 * keys.split():
+                await pilot.press(key)
+            await pilot.pause()
+            assert not terminal.pictures and terminal.questions == 0
+            terminal.waiting = 0
+            while not terminal.pictures:
+                await pilot.pause(0.05)
+            await pilot.pause(0.1)
+            assert len(terminal.pictures) == 1
+        finally:
+            app._driver = before
+
+
 def test_low_bandwidth_is_a_low_rate_however_fast_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(low_bandwidth=True)
     monkeypatch.setattr(refresh_rate, "monotonic", lambda: clock.now)
@@ -225,8 +272,7 @@ class SlowTerminal:
                 continue
             most = max(self._buffer, room) - len(self.on_the_way)
             if most > 0 and select.select([self.master], [], [], 0)[0]:
-                with suppress(OSError):
-                    self.on_the_way += os.read(self.master, min(most, 65536))
+                self.on_the_way += os.read(self.master, min(most, 65536))  # an error: the dashboard has ended
             self.most_ahead = max(self.most_ahead, self.on_the_way.count(QUESTION.encode()))
             data, self.on_the_way = self.on_the_way[:room], self.on_the_way[room:]
             self.idle |= not data

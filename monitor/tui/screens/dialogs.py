@@ -33,6 +33,7 @@ from monitor.tui.actions import ACTIONS, bindings
 from monitor.tui.drawing.rows import column, fit, row_width, text_width, wrap
 from monitor.tui.feed import AskForTrace, StopTraining, TellStacks
 from monitor.tui.screens.page import Body
+from monitor.tui.textual_private import PatientScreen
 
 Answer = TypeVar("Answer")
 MAX_BOX_WIDTH = 110  # cells of a wide box, as in trainmon.tcss
@@ -47,7 +48,7 @@ def key_line(key: str, meaning: str, screen: int) -> str:
     return f"{key:>{NARROW_KEYS_WIDTH if screen < NARROW_SCREEN_WIDTH else KEYS_WIDTH}}  {meaning}"
 
 
-class Dialog(ModalScreen[Answer]):
+class Dialog(PatientScreen[Answer], ModalScreen[Answer]):
     """A titled box in the middle of the screen that Escape closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings((CLOSE,))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.attach_pid import unwatched_lines
+from monitor.commands.far_runs import RunName, done_there
 from monitor.commands.showing import FiniteRange, write_out
 from monitor.errors import UserError, say
 
@@ -50,12 +51,14 @@ def stop(context: click.Context, run: str) -> None:
     from monitor.running.stopping import stop_training
     from monitor.runs import catalogue
 
+    if (code := done_there(run, ["stop"])) is not None:
+        context.exit(code)
     stopped = stop_training(catalogue.resolve(run), say)
     context.exit(0 if stopped else 1)
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, metavar="[RUN]", type=RunName())
 @click.option("--full", "form", flag_value="full", help="All of it: every finding, table and metric.")
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
 @click.option("--markdown", "form", flag_value="markdown", help="All of it as Markdown.")
@@ -66,7 +69,7 @@ def stop(context: click.Context, run: str) -> None:
     type=click.Path(dir_okay=False, writable=True, allow_dash=True, path_type=Path),
     help="As one page for a browser that loads nothing from elsewhere; - is stdout.",
 )
-@click.option("--against", metavar="RUN", help="With --html: an earlier run to compare with.")
+@click.option("--against", metavar="RUN", type=RunName(), help="With --html: an earlier run to compare with.")
 @click.option(
     "--what-if",
     "assumptions",
@@ -139,7 +142,7 @@ def _view(path: Path, chosen: int | None, measured: bool) -> View:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", type=RunName())
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
 @click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
 @click.option(
@@ -178,7 +181,7 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, metavar="[RUN]", type=RunName())
 @click.option(
     "--format",
     "form",

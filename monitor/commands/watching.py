@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.attach_pid import run_of, unwatched_lines
+from monitor.commands.far_runs import VIA, RunName, copied, fetched, is_here
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
 from monitor.commands.runs import view_of
@@ -35,6 +36,7 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.option("--pid", type=int, help="A training that was started without trainmon: make a run of it, from outside.")
 @click.option("--log", type=click.Path(path_type=Path), help="With --pid: the file that it prints to, if not known.")
 @click.option("--yes", is_flag=True, help="With --pid: ask no question.")
+@click.option("--via", metavar="CMD", help=VIA)
 @watching_options
 @click.pass_context
 def attach(
@@ -43,6 +45,7 @@ def attach(
     pid: int | None,
     log: Path | None,
     yes: bool,
+    via: str | None,
     once: bool,
     as_json: bool,
     on_alert: str | None,
@@ -56,19 +59,34 @@ def attach(
     With --pid it says what it will read of the process, asks, and records from then on until the process ends. Nothing
     is changed in the process.
     """
+    from monitor.remote import targets
+    from monitor.runs import catalogue
+
+    if pid is not None and run:
+        raise UserError("RUN and --pid are two ways to name a training; give one")
+    if pid is None and (yes or log is not None):
+        raise UserError("--yes and --log go with --pid")
+    if pid is not None and via is not None:
+        raise UserError("--pid is of this machine; --via leads to another one")
+    options = once, as_json, low_bandwidth, on_alert, bell
+    found = None if pid is not None or (via is None and is_here(run)) else targets.named(run, via)
+    if found is not None and once:
+        context.exit(_watch(fetched(*found), *options))
+    if found is not None:
+        with copied(*found) as path:
+            context.exit(_watch(path, *options))
+    here = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
+    context.exit(1 if here is None else _watch(here, *options))
+
+
+def _watch(path: Path, once: bool, as_json: bool, low_bandwidth: bool, on_alert: str | None, bell: bool | None) -> int:
+    """Show a run until it has ended or the person leaves. Return the exit code."""
     from monitor import settings
     from monitor.alert_options import alert_options
     from monitor.running import recorder_process
     from monitor.runs import catalogue
     from monitor.sources.sockets import shortage
 
-    if pid is not None and run:
-        raise UserError("RUN and --pid are two ways to name a training; give one")
-    if pid is None and (yes or log is not None):
-        raise UserError("--yes and --log go with --pid")
-    path = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
-    if path is None:
-        context.exit(1)
     alerting = alert_options(bell, on_alert)
     if (short := shortage()) is not None:
         click.echo(f"no live socket: {short}; the journals are read instead", err=True)
@@ -80,7 +98,7 @@ def attach(
 
         view = load(path)
         click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
-        return
+        return 0
     with alerting.while_attached(path):
         if as_json:
             print_json(views(path, OBJECT_SECONDS))
@@ -91,7 +109,8 @@ def attach(
             how = show(path, settings.saves_bandwidth(low_bandwidth), alerting)
             if how == "detach" and catalogue.state(path)[0] == "running":
                 tell_how_to_attach(path)
-            context.exit(1 if how is None else 0)
+            return 1 if how is None else 0
+    return 0
 
 
 def _choose() -> Path:
@@ -115,7 +134,7 @@ def _choose() -> Path:
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.argument("run", required=False, metavar="[RUN|FILE]", type=RunName())
 @click.option(
     "--speed",
     type=FiniteRange(min=0, max=1024),
@@ -158,7 +177,7 @@ _NAMES = {"overview": "overview", **{action.setting: name for name, action in SC
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.argument("run", required=False, metavar="[RUN|FILE]", type=RunName())
 @click.option(
     "--output",
     "-o",

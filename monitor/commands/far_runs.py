@@ -16,7 +16,7 @@ from monitor.errors import UserError, say
 VIA = "The words that run a command there, instead of `ssh HOST`: 'docker exec -i box', 'srun --overlap --jobid 7'."
 
 
-class RunName(click.ParamType):
+class RunName(click.ParamType):  # type: ignore[type-arg]  # a generic of newer releases only
     """RUN, or HOST:RUN: then the run is copied first, and the copy's directory is the value."""
 
     name = "run"

@@ -11,8 +11,9 @@ import math
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
@@ -57,16 +58,26 @@ def far_of(run: Path) -> Far | None:
     if not os.path.exists(run / FAR):
         return None
     known = rundir.read_json(run / FAR) or {}
-    values = {}
-    for each in fields(Far):
-        value = known.get(each.name)
-        if each.type in ("float", "float | None"):
-            good = type(value) in (int, float) and math.isfinite(value)
-        else:
-            good = type(value) is (bool if each.type == "bool" else str)
-        if good:
-            values[each.name] = clean(value, MAX_NAME * 2) if isinstance(value, str) else value
-    return Far(**values)
+    return Far(
+        host=_text(known.get("host")),
+        run=_text(known.get("run")),
+        boot_id=_text(known.get("boot_id")),
+        error=_text(known.get("error")),
+        alive=known.get("alive") is True,
+        ranks=known.get("ranks") is True,
+        heard=_number(known.get("heard")) or 0.0,
+        heard_monotonic=_number(known.get("heard_monotonic")) or 0.0,
+        clock=_number(known.get("clock")),
+        uncertainty=_number(known.get("uncertainty")),
+    )
+
+
+def _text(value: Any) -> str:
+    return clean(value, 2 * MAX_NAME) if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def write_far(run: Path, far: Far) -> None:

@@ -302,7 +302,7 @@ def _is_alive_elsewhere(run: Path) -> bool:
     return time.time() - max(times, default=0.0) < FRESH_SECONDS
 
 
-def _open(run: Path, name: str) -> Any:
+def _open(run: Path, name: str) -> tuple[int, os.stat_result] | None:
     """Return a descriptor of a regular file of this user, and its status; None where it is anything else."""
     try:
         handle = os.open(str(run / name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

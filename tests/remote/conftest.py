@@ -60,3 +60,16 @@ def configure(near: State, **hosts: str) -> None:
 def _script(path: Path, line: str) -> None:
     path.write_text(f"#!/bin/sh\n{line}\n")
     os.chmod(path, 0o755)
+
+
+def relays(far: State) -> list[int]:
+    """Return the relays that run for this test's far host."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words, place = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"\0relay\0" in words and f"TRAINMON_DIR={far.path}".encode() in place.split(b"\0"):
+            found.append(int(process.name))
+    return found

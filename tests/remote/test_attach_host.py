@@ -13,7 +13,7 @@ import pytest
 
 from monitor.remote import bundle
 from tests.launch.conftest import ROOT, TRAINMON, State, wait_for
-from tests.remote.conftest import configure, trainings, via
+from tests.remote.conftest import configure, relays, trainings, via
 from tests.signals import send_signal
 
 
@@ -188,18 +188,5 @@ def test_an_attached_viewer_leaves_no_process(far: State, near: State) -> None:
     send_signal(viewer.pid, signal.SIGKILL)
     viewer.wait()
     viewer.stdout.close()
-    wait_for(lambda: not _relays(far))
+    wait_for(lambda: not relays(far))
     assert front.poll() is None
-
-
-def _relays(far: State) -> list[str]:
-    """Return the relays that run for this test's far host."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words, place = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if b"\0relay\0" in words and f"TRAINMON_DIR={far.path}".encode() in place.split(b"\0"):
-            found.append(process.name)
-    return found

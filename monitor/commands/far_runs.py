@@ -43,7 +43,7 @@ def is_here(run: str | None) -> bool:
     return True
 
 
-def fetched(target: Any, run: str) -> Path:
+def fetched(target: Any, run: str, asks: bool = True) -> Path:
     """Return the copy of a run on another host, as it is now; as it was if the host cannot be reached.
 
     Raises:
@@ -55,7 +55,7 @@ def fetched(target: Any, run: str) -> Path:
     from trainhooks.protocol import rundir
 
     try:
-        copier = Copier.open(target, run)
+        copier = Copier.open(target, run, asks)
         copier.copy_once()
         return copier.path
     except UserError as error:

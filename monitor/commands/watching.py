@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -210,19 +211,43 @@ def snapshot(run: str | None, output: Path, screen: str, size: str, theme: str) 
 def browse() -> None:
     """Show the list of runs, and open the chosen ones, until the user quits."""
     from monitor import settings
+    from monitor.remote import targets
+    from monitor.runs.far_runs import FarRuns
     from monitor.runs.fleet import Fleet
     from monitor.tui.runs_app import RunsApp
 
+    far = FarRuns(map(targets.target, targets.configured()))
+
+    def stop(path: Path, say: Callable[[str], None]) -> None:
+        if (where := far.where(path)) is None:
+            stops.stop(path, say)
+        else:
+            say(f"it runs on {where[0].host}; there: trainmon stop {where[1]}")
+
+    def compare(paths: list[Path]) -> str:
+        places = [far.where(path) for path in paths]
+        return _compared([p if at is None else fetched(*at, asks=False) for p, at in zip(paths, places, strict=True)])
+
+    def unwatched() -> list[str]:
+        return [*_unwatched(), *far.unreached()]
+
     stops = StopRequests()
     slow = settings.saves_bandwidth(False)
-    fleet = Fleet()
+    fleet = Fleet(far)
     cursor: Path | None = None
     notice = ""
     try:
-        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, notice, _unwatched))) is not None:
+        while (choice := open_screen(RunsApp(fleet, compare, stop, cursor, notice, unwatched))) is not None:
             what, cursor = choice
             try:
-                notice = _open(what, cursor, slow, stops)
+                where = far.where(cursor)
+                if where is None:
+                    notice = _open(what, cursor, slow, stops)
+                elif what == "replay":
+                    notice = _open(what, fetched(*where), slow, stops)
+                else:
+                    with copied(*where) as path:
+                        notice = _open(what, path, slow, stops)
             except UserError as error:  # the run has been removed, or is empty
                 notice = str(error)
     finally:

@@ -44,18 +44,19 @@ class Copier:
     is_even: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def open(cls, target: Target, run: str) -> Copier:
+    def open(cls, target: Target, run: str, asks: bool = True) -> Copier:
         """Open a line and find a run there.
 
         Args:
             run: an id, a name, the start of an id; empty: the one that is running, or the last.
+            asks: whether ssh may ask for a password on the terminal.
 
         Raises:
             UserError: there is no such run, or no way there.
             OSError: there is no place for a copy.
         """
         try:
-            line = open_line(target)
+            line = open_line(target, asks)
             try:
                 found = _found(line, run)
                 return cls(target, found, copy_path(target.host, found), line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from monitor.commands.far_runs import done_there
 from trainhooks.protocol.control import MemoryRequest
 
 
@@ -16,7 +17,8 @@ from trainhooks.protocol.control import MemoryRequest
     " seconds at most: steps take up to ten times as long.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON: of each rank all that it says, in bytes.")
-def memory(run: str | None, growth: bool, as_json: bool) -> None:
+@click.pass_context
+def memory(context: click.Context, run: str | None, growth: bool, as_json: bool) -> None:
     """Print what holds the memory of a running training: on the GPU and the host, the most first.
 
     Each process answers by its own hooks. The lines that hold most of the GPU are known where the program records them
@@ -27,6 +29,9 @@ def memory(run: str | None, growth: bool, as_json: bool) -> None:
     from monitor.runs import catalogue
     from monitor.runs.follow import load
 
+    options = [*(["--growth"] if growth else []), *(["--json"] if as_json else [])]
+    if (code := done_there(run, ["memory", *options])) is not None:
+        context.exit(code)
     path = catalogue.resolve(run)
     ranks = ranks_memory(path, MemoryRequest(growth))
     held = load(path, measured=False).report.run.facts.held

@@ -10,20 +10,30 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.attach_pid import unwatched_lines
+from monitor.commands.far_runs import VIA, RunName, done_there
 from monitor.commands.showing import FiniteRange, rank_option, write_out
 from monitor.errors import UserError, say
 
 if TYPE_CHECKING:
     from monitor.model.view import View
+    from monitor.runs.catalogue import RunEntry
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def ls(as_json: bool) -> None:
-    """List the runs, newest first, and this user's trainings on this machine that no run records."""
+@click.option("--host", "hosts", metavar="HOST[,HOST...]", help="Those of other hosts; `all` is those under [hosts].")
+@click.option("--via", metavar="CMD", help=VIA)
+@click.pass_context
+def ls(context: click.Context, as_json: bool, hosts: str | None, via: str | None) -> None:
+    """List the runs, newest first, and this user's trainings on this machine that no run records.
+
+    With --host, those of other hosts instead, as HOST:RUN. A host that cannot be reached is a line on stderr, and the
+    exit code then 1.
+    """
     from monitor.runs import catalogue
 
-    entries = catalogue.list_runs()
+    are_here = hosts is None and via is None
+    entries, failed = (catalogue.list_runs(), False) if are_here else _far_entries(hosts, via)
     if as_json:
         import msgspec
 
@@ -31,15 +41,39 @@ def ls(as_json: bool) -> None:
 
         lines = ",".join(map(encoded, entries))
         click.echo(msgspec.json.format(f"[{lines}]", indent=2))
-        return
+        context.exit(int(failed))
     from monitor.reports.runs_table import listing
 
     if entries:
         click.echo(listing(entries))
-    else:
+    elif not failed:
         click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
+    if not are_here:
+        context.exit(int(failed))
     for line in unwatched_lines(entry.path for entry in entries if entry.state == "running"):
         click.echo(line)
+
+
+def _far_entries(hosts: str | None, via: str | None) -> tuple[list[RunEntry], bool]:
+    """Return the runs of other hosts, newest first, and whether a host could not be reached."""
+    from monitor.remote import targets
+    from monitor.runs.far_runs import listed
+
+    names = list(targets.configured()) if hosts == "all" else [name for name in (hosts or "").split(",") if name]
+    if hosts == "all" and not names:
+        raise UserError("no hosts are configured; write them under [hosts] in config.toml")
+    if via is not None and len(names) > 1:
+        raise UserError("--via leads to one host")
+    for name in names:
+        if targets.HOST.fullmatch(name) is None:
+            raise UserError(f"'{name}' is no host")
+    wanted = [targets.target(name, via) for name in names] or [targets.target(None, via)]
+    found = listed(wanted)
+    for host in found:
+        if host.error is not None:
+            say(f"{host.target.host}: {host.error}")
+    entries = [entry for host in found for entry in host.entries]
+    return sorted(entries, key=lambda entry: entry.started or 0.0, reverse=True), any(host.error for host in found)
 
 
 @click.command()
@@ -50,12 +84,14 @@ def stop(context: click.Context, run: str) -> None:
     from monitor.running.stopping import stop_training
     from monitor.runs import catalogue
 
+    if (code := done_there(run, ["stop"])) is not None:
+        context.exit(code)
     stopped = stop_training(catalogue.resolve(run), say)
     context.exit(0 if stopped else 1)
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, metavar="[RUN]", type=RunName())
 @click.option("--full", "form", flag_value="full", help="All of it: every finding, table and metric.")
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
 @click.option("--markdown", "form", flag_value="markdown", help="All of it as Markdown.")
@@ -74,7 +110,7 @@ def stop(context: click.Context, run: str) -> None:
     help="The overview as a picture; - is stdout. Other screens: trainmon snapshot.",
 )
 @rank_option
-@click.option("--against", metavar="RUN", help="With --html: an earlier run to compare with.")
+@click.option("--against", metavar="RUN", type=RunName(), help="With --html: an earlier run to compare with.")
 @click.option(
     "--what-if",
     "assumptions",
@@ -170,7 +206,7 @@ def _view(path: Path, chosen: int | None, measured: bool, rank: int | None = Non
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", type=RunName())
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
 @click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
 @click.option(
@@ -209,7 +245,7 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, metavar="[RUN]", type=RunName())
 @click.option(
     "--format",
     "form",

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import click
 
+from monitor.commands.far_runs import done_there
+
 
 @click.command()
 @click.argument("run", required=False)
 @click.option(
     "--json", "as_json", is_flag=True, help="As JSON: places with their ranks, and every thread with its frames."
 )
-def stack(run: str | None, as_json: bool) -> None:
+@click.pass_context
+def stack(context: click.Context, run: str | None, as_json: bool) -> None:
     """Print where the threads of a running training are now, all ranks and their children together.
 
     Each process answers by its own hooks, which stops nothing. One that does not is looked at from outside: by py-spy
@@ -23,6 +26,8 @@ def stack(run: str | None, as_json: bool) -> None:
     from monitor.running.stack_requests import process_stacks
     from monitor.runs import catalogue
 
+    if (code := done_there(run, ["stack", *(["--json"] if as_json else [])])) is not None:
+        context.exit(code)
     path = catalogue.resolve(run)
     processes = process_stacks(path)
     click.echo(

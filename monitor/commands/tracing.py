@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.commands.far_runs import done_there
 from monitor.commands.showing import agreed
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.control import MAX_TRACED_STEPS, TraceRequest
@@ -41,6 +42,9 @@ def trace(context: click.Context, run: str, steps: int, output: Path | None, yes
     from monitor.running.trace_requests import Doubtful, NotTraced
     from monitor.runs import catalogue
 
+    options = [f"--steps={steps}", *(["--yes"] if yes else []), *(["--json"] if as_json else [])]
+    if output is None and (code := done_there(run, ["trace", *options])) is not None:
+        context.exit(code)
     path = catalogue.resolve(run)
     _check_output(output, yes)
     try:

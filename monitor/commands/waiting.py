@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from monitor.commands.far_runs import copied, is_here
 from monitor.commands.showing import duration_option
 from monitor.errors import UserError
 
@@ -43,6 +44,7 @@ def wait(context: click.Context, run: str | None, texts: tuple[str, ...], timeou
     a name that does not exist is waited for 5 s.
     """
     from monitor.model.conditions import BadCondition, read_conditions
+    from monitor.remote import targets
     from monitor.reports.machine_output import encoded
     from monitor.reports.waited import EXIT_CODES
 
@@ -50,8 +52,13 @@ def wait(context: click.Context, run: str | None, texts: tuple[str, ...], timeou
         wanted = read_conditions(texts)
     except BadCondition as error:
         raise UserError(f"--until: {error}") from None
-    path, chosen = _resolved(run)
-    waited = wait_for(path, wanted, timeout, chosen)
+    found = None if is_here(run) else targets.named(run)
+    if found is not None:
+        with copied(*found) as copy:
+            waited = wait_for(copy, wanted, timeout)
+    else:
+        path, chosen = _resolved(run)
+        waited = wait_for(path, wanted, timeout, chosen)
     click.echo(f"{waited.text}\n{encoded(waited)}")
     context.exit(EXIT_CODES[waited.result])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.attach_pid import run_of, unwatched_lines
+from monitor.commands.far_runs import VIA, RunName, copied, fetched, is_here
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
 from monitor.commands.runs import view_of
@@ -44,6 +46,7 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.option("--log", type=click.Path(path_type=Path), help="With --pid: the file that it prints to, if not known.")
 @click.option("--yes", is_flag=True, help="With --pid: ask no question.")
 @rank_option
+@click.option("--via", metavar="CMD", help=VIA)
 @watching_options
 @click.pass_context
 def attach(
@@ -52,6 +55,7 @@ def attach(
     pid: int | None,
     log: Path | None,
     yes: bool,
+    via: str | None,
     once: bool,
     as_json: bool,
     rank: int | None,
@@ -66,6 +70,36 @@ def attach(
     With --pid it says what it will read of the process, asks, and records from then on until the process ends. Nothing
     is changed in the process.
     """
+    from monitor.remote import targets
+    from monitor.runs import catalogue
+
+    if pid is not None and run:
+        raise UserError("RUN and --pid are two ways to name a training; give one")
+    if pid is None and (yes or log is not None):
+        raise UserError("--yes and --log go with --pid")
+    if pid is not None and via is not None:
+        raise UserError("--pid is of this machine; --via leads to another one")
+    options = once, as_json, rank, low_bandwidth, on_alert, bell
+    found = None if pid is not None or (via is None and is_here(run)) else targets.named(run, via)
+    if found is not None and once:
+        context.exit(_watch(fetched(*found), *options))
+    if found is not None:
+        with copied(*found) as path:
+            context.exit(_watch(path, *options))
+    here = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
+    context.exit(1 if here is None else _watch(here, *options))
+
+
+def _watch(
+    path: Path,
+    once: bool,
+    as_json: bool,
+    rank: int | None,
+    low_bandwidth: bool,
+    on_alert: str | None,
+    bell: bool | None,
+) -> int:
+    """Show a run until it has ended or the person leaves. Return the exit code."""
     from monitor import settings
     from monitor.alert_options import alert_options
     from monitor.running import recorder_process
@@ -74,13 +108,6 @@ def attach(
     from monitor.sources.run_directory import ranks_of
     from monitor.sources.sockets import shortage
 
-    if pid is not None and run:
-        raise UserError("RUN and --pid are two ways to name a training; give one")
-    if pid is None and (yes or log is not None):
-        raise UserError("--yes and --log go with --pid")
-    path = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
-    if path is None:
-        context.exit(1)
     alerting = alert_options(bell, on_alert)
     if (short := shortage()) is not None:
         click.echo(f"no live socket: {short}; the journals are read instead", err=True)
@@ -94,7 +121,7 @@ def attach(
 
         view = load(path, rank=rank)
         click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
-        return
+        return 0
     with alerting.while_attached(path):
         if as_json:
             print_json(views(path, OBJECT_SECONDS, rank=rank))
@@ -105,7 +132,8 @@ def attach(
             how = show(path, settings.saves_bandwidth(low_bandwidth), alerting, rank=rank)
             if how == "detach" and catalogue.state(path)[0] == "running":
                 tell_how_to_attach(path)
-            context.exit(1 if how is None else 0)
+            return 1 if how is None else 0
+    return 0
 
 
 def _choose() -> Path:
@@ -129,7 +157,7 @@ def _choose() -> Path:
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.argument("run", required=False, metavar="[RUN|FILE]", type=RunName())
 @click.option(
     "--speed",
     type=FiniteRange(min=0, max=1024),
@@ -173,7 +201,7 @@ _NAMES = {"overview": "overview", **{action.setting: name for name, action in SC
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.argument("run", required=False, metavar="[RUN|FILE]", type=RunName())
 @click.option(
     "--output",
     "-o",
@@ -206,19 +234,43 @@ def snapshot(run: str | None, output: Path, screen: str, size: str, theme: str) 
 def browse() -> None:
     """Show the list of runs, and open the chosen ones, until the user quits."""
     from monitor import settings
+    from monitor.remote import targets
+    from monitor.runs.far_runs import FarRuns
     from monitor.runs.fleet import Fleet
     from monitor.tui.runs_app import RunsApp
 
+    far = FarRuns(map(targets.target, targets.configured()))
+
+    def stop(path: Path, say: Callable[[str], None]) -> None:
+        if (where := far.where(path)) is None:
+            stops.stop(path, say)
+        else:
+            say(f"it runs on {where[0].host}; there: trainmon stop {where[1]}")
+
+    def compare(paths: list[Path]) -> str:
+        places = [far.where(path) for path in paths]
+        return _compared([p if at is None else fetched(*at, asks=False) for p, at in zip(paths, places, strict=True)])
+
+    def unwatched() -> list[str]:
+        return [*_unwatched(), *far.unreached()]
+
     stops = StopRequests()
     slow = settings.saves_bandwidth(False)
-    fleet = Fleet()
+    fleet = Fleet(far)
     cursor: Path | None = None
     notice = ""
     try:
-        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, notice, _unwatched))) is not None:
+        while (choice := open_screen(RunsApp(fleet, compare, stop, cursor, notice, unwatched))) is not None:
             what, cursor = choice
             try:
-                notice = _open(what, cursor, slow, stops)
+                where = far.where(cursor)
+                if where is None:
+                    notice = _open(what, cursor, slow, stops)
+                elif what == "replay":
+                    notice = _open(what, fetched(*where), slow, stops)
+                else:
+                    with copied(*where) as path:
+                        notice = _open(what, path, slow, stops)
             except UserError as error:  # the run has been removed, or is empty
                 notice = str(error)
     finally:

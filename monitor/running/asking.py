@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.errors import UserError
+from monitor.remote.copies import far_of
 from monitor.runs import catalogue
 from trainhooks.protocol import control, rundir
 
@@ -50,9 +51,9 @@ def check_running(run: Path, why: str) -> None:
         UserError: it is not running, or on another machine.
     """
     if not rundir.run_alive(run):
-        raise UserError(
-            f"{run.name} {'runs on another machine; ask there' if catalogue.lives(run) else f'is not running; {why}'}"
-        )
+        far = far_of(run)
+        there = "on another machine; ask there" if far is None else f"on {far.host}; ask there, about {far.run}"
+        raise UserError(f"{run.name} {f'runs {there}' if catalogue.lives(run) else f'is not running; {why}'}")
 
 
 def why_nobody_listens(run: Path, asked: str) -> str:

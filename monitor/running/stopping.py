@@ -49,14 +49,17 @@ def stop_training(
     Raises:
         UserError: it runs in another PID namespace, and nobody there can stop it.
     """
-    from monitor.runs import catalogue  # late, as it is large: `trainmon run` loads this module before it forks
+    from monitor.remote.copies import far_of  # late, as is
+    from monitor.runs import catalogue  # this one: it is large, and `trainmon run` loads this module before it forks
 
     began = time.monotonic()
     if _is_out_of_sight(run):
         return _ask_its_recorder(run, say, sum(waits))
     if not rundir.run_alive(run):
         lives = catalogue.lives(run)
-        say(f"{run.name} runs on another machine; stop it there" if lives else f"{run.name} is not running")
+        far = far_of(run)
+        there = "on another machine; stop it there" if far is None else f"on {far.host}; there: trainmon stop {far.run}"
+        say(f"{run.name} runs {there}" if lives else f"{run.name} is not running")
         return not lives
     for process in catalogue.processes(run):
         if why := _why_not(run, process.pid):

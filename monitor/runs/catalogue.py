@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor.errors import UserError
+from monitor.remote.copies import far_of
 from monitor.runs.run_files import ending, identity
 from monitor.sources.decode import decode
 from monitor.sources.step_lines import single_events
@@ -180,7 +181,16 @@ def lives(path: Path) -> bool:
     return _is_running(path, _exit(path))
 
 
+def ranks_live(path: Path) -> bool:
+    """Return whether a process that reports lives, which may outlive the launched program."""
+    far = far_of(path)
+    return rundir.ranks_alive(path) if far is None else far.ranks
+
+
 def _is_running(path: Path, exit_status: tuple[int | None, int | None]) -> bool:
+    far = far_of(path)
+    if far is not None:
+        return far.ranks if exit_status != (None, None) else far.alive
     if exit_status != (None, None):
         return rundir.ranks_alive(path)
     return rundir.run_alive(path) or (_is_alive_elsewhere(path) and None in _final_byes(path))

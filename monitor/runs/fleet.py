@@ -20,6 +20,7 @@ from monitor.model.report import Best, Finding, Report
 from monitor.model.view import View, split_evenly
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
+from monitor.runs.far_runs import FarRuns
 from monitor.runs.follow import Run, load
 from monitor.runs.members import PLANNED_TAG
 
@@ -210,8 +211,13 @@ def _ratio(entry: RunEntry, report: Report | None, typical: list[float]) -> tupl
 
 @dataclass
 class Fleet:
-    """Read the runs of this machine. A call to `groups` is bounded in time; the next call reads more."""
+    """Read the runs of this machine. A call to `groups` is bounded in time; the next call reads more.
 
+    Attributes:
+        far: the runs of other hosts, which are only listed.
+    """
+
+    far: FarRuns = field(default_factory=lambda: FarRuns(()))
     _ended: dict[Path, RunSummary] = field(default_factory=dict)
     _followed: dict[Path, Run] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -223,6 +229,7 @@ class Fleet:
             return self._groups()
 
     def _groups(self) -> list[Group]:
+        far = self.far.entries()
         entries = catalogue.list_runs()
         self._forget({entry.path for entry in entries})
         until = time.monotonic() + READ_SECONDS
@@ -230,6 +237,9 @@ class Fleet:
         summaries = [
             self._summary(entry, until) if place < MAX_READ_RUNS else None for place, entry in enumerate(entries)
         ]
+        if far:
+            pairs = sorted([*zip(entries, summaries, strict=True), *((entry, None) for entry in far)], key=_begun)
+            entries, summaries = [entry for entry, _ in pairs], [view for _, view in pairs]
         reports = [view.report if view is not None else None for view in summaries]
         return grouped(with_summaries(with_typical_speed(list(zip(entries, reports, strict=True))), summaries))
 
@@ -263,4 +273,9 @@ class Fleet:
             del self._ended[path]
 
     def close(self) -> None:
+        self.far.close()
         self._forget(set())
+
+
+def _begun(pair: tuple[RunEntry, RunSummary | None]) -> float:
+    return -(pair[0].started or 0.0)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monitor import settings
+from monitor import settings, units
 from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.finding_log import FindingLog
 from monitor.diagnosis.rule import Evidence
@@ -34,6 +34,7 @@ from monitor.model.steps.speed_classes import Bounds, counted
 from monitor.model.summary import make_report, open_work, update_report
 from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments, make_details
 from monitor.model.wall_time import RunContext
+from monitor.remote.copies import Far, far_of
 from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.members import Members
 from monitor.runs.run_files import ending, identity, stopped_by
@@ -89,6 +90,7 @@ class Run:
         self._left: tuple[int, ...] = ()  # processes that live on after the command's end
         self._stopped: str | None = None  # by `trainmon stop`, the dashboard or --stop-on
         self._fully_read = False  # whether everything that the run wrote before its end has been read
+        self._far: Far | None = None  # what its host said, of the copy of a run there
         self._starting: OpenImports = ()
         self._looks: tuple[StartLook, ...] = ()
         self._checked_at = -LIVENESS_SECONDS
@@ -153,7 +155,8 @@ class Run:
             return
         self._checked_at = now
         self._identity = identity(self.path)
-        alive = catalogue.lives(self.path) if self.state.ending is None else rundir.ranks_alive(self.path)
+        alive = catalogue.lives(self.path) if self.state.ending is None else catalogue.ranks_live(self.path)
+        self._far = far_of(self.path)
         if alive != self._alive:
             self._alive, self._fully_read, self._last_change = alive, False, now
         self._stopped = None if alive else stopped_by(self.path)
@@ -181,6 +184,8 @@ class Run:
     def _now(self) -> float:
         """Return the time on the run's own clock; its last event's where it ended or is on another machine."""
         last = self.state.last_event
+        if last is not None and self._alive and self._far is not None:
+            return max(last, self._far.now() or last)
         if last is None or (self._alive and self._is_local()):
             return time.monotonic()
         return last
@@ -188,8 +193,10 @@ class Run:
     def _is_local(self) -> bool:
         """Return whether the run's clock is that of this process: it is on this machine, in the same time namespace."""
         known = self._identity
-        return known.get("boot_id") in (None, "", process_identity.boot_id()) and (
-            known.get("time_namespace") in (None, process_identity.time_namespace())
+        return (
+            self._far is None
+            and known.get("boot_id") in (None, "", process_identity.boot_id())
+            and (known.get("time_namespace") in (None, process_identity.time_namespace()))
         )
 
     def rests(self) -> bool:
@@ -231,6 +238,7 @@ class Run:
         return replace(
             current,
             loading=loading,
+            label=self._label(current.label),
             console=console,
             console_lines=seen,
             console_starts=self._console.starts(),
@@ -250,6 +258,14 @@ class Run:
             self._compare_at = now + COMPARE_SECONDS
             self._previous = _earlier(self.before, view)
         return self._previous
+
+    def _label(self, label: str | None) -> str | None:
+        """Return a view's label, before it that the run's host is silent."""
+        seconds = None if self._far is None else self._far.silent_seconds()
+        if self._far is None or seconds is None:
+            return label
+        silent = f"{self._far.host} silent for {units.age(seconds)}"
+        return silent if label is None else f"{silent}; {label}"
 
     def _tell_trainings(self, view: View) -> None:
         """Say in the report and on the screen that several trainings ran, of which this is one."""

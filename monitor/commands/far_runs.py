@@ -1,0 +1,112 @@
+"""Runs on other hosts, for the commands: `HOST:RUN` in place of RUN, and the command `relay` that they start there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from monitor.errors import UserError, say
+
+VIA = "The words that run a command there, instead of `ssh HOST`: 'docker exec -i box', 'srun --overlap --jobid 7'."
+
+
+class RunName(click.ParamType):  # type: ignore[type-arg]  # a generic of newer releases only
+    """RUN, or HOST:RUN: then the run is copied first, and the copy's directory is the value."""
+
+    name = "run"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from monitor.remote import targets
+
+        if not isinstance(value, str) or is_here(value):
+            return value
+        found = targets.named(value)
+        return value if found is None else str(fetched(*found))
+
+
+def is_here(run: str | None) -> bool:
+    """Return whether a text that may name a host names a path or a run here, or none at all."""
+    from monitor.runs import catalogue
+
+    if not run or ":" not in run or os.path.lexists(run):
+        return True
+    try:
+        catalogue.resolve(run)
+    except UserError:
+        return False
+    return True
+
+
+def fetched(target: Any, run: str, asks: bool = True) -> Path:
+    """Return the copy of a run on another host, as it is now; as it was if the host cannot be reached.
+
+    Raises:
+        UserError: there is no such run, or no way there and no copy.
+    """
+    from monitor.remote.copier import Copier
+    from monitor.remote.copies import copies_dir, far_of
+    from monitor.units import age
+    from trainhooks.protocol import rundir
+
+    try:
+        copier = Copier.open(target, run, asks)
+        copier.copy_once()
+        return copier.path
+    except UserError as error:
+        path = copies_dir() / rundir.slug(target.host, 80) / rundir.slug(run, 120)
+        far = far_of(path)
+        if far is None or not run:
+            raise
+        import time
+
+        say(f"{error}; this is the copy of {age(max(0.0, time.time() - far.heard))} ago")
+        return path
+
+
+@contextmanager
+def copied(target: Any, run: str) -> Iterator[Path]:
+    """Keep a copy of a run on another host up to date, and give its directory."""
+    from monitor.remote.copier import Copier, CopyThread
+
+    with CopyThread(Copier.open(target, run)) as path:
+        yield path
+
+
+def done_there(run: str | None, command: Sequence[str]) -> int | None:
+    """Run a command of trainmon on the host of HOST:RUN. Return its exit code; None where RUN is here.
+
+    Args:
+        command: its words before RUN.
+    """
+    from monitor.remote import targets
+
+    found = None if is_here(run) else targets.named(run)
+    if found is None:
+        return None
+    target, name = found
+    if " " in name:
+        raise UserError(f"'{name}': give the run's id; `trainmon ls --host {target.host}` lists them")
+    words = [*target.via, "trainmon", *command, *([name] if name else [])]
+    try:
+        return subprocess.run(words, check=False).returncode
+    except OSError as error:
+        raise UserError(f"{words[0]}: {error.strerror or error}") from None
+
+
+@click.command()
+def relay() -> None:
+    """Tell another trainmon, on stdin and stdout, what is appended to this user's runs. `attach HOST:RUN` starts it.
+
+    It opens no port, writes nothing, and ends when its stdin does.
+    """
+    from monitor.remote import far_side
+
+    if os.isatty(0):
+        raise UserError("this speaks to another trainmon, not to a person: trainmon attach HOST:RUN")
+    far_side.main()

@@ -1,0 +1,129 @@
+"""The copies of runs on other hosts: where they lie, and what the far side said last of the run's life and clock.
+
+A copy is a run directory with a file `far.json` in it. No process of it can be seen or reached from here, so its
+`run.json` names none, and whether it lives is what its host says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainhooks.protocol import process_identity, rundir
+from trainhooks.protocol.limits import MAX_NAME, clean
+
+FAR = "far.json"
+LOCK = "copy.lock"  # held by who writes the copy
+SILENT_SECONDS = 5.0  # without a word from a host that speaks each second
+KEPT_COPIES = 50
+KEPT_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """What is known of a copy's origin. Times are of this host's clocks."""
+
+    host: str = ""  # as a person named it
+    run: str = ""  # its id there
+    alive: bool = False
+    ranks: bool = False  # whether a process that reports lives
+    heard: float = 0.0  # Unix time of the last word
+    heard_monotonic: float = 0.0
+    boot_id: str = ""  # of this host, for the clock above
+    clock: float | None = None  # seconds to add to this host's monotonic clock to get the far one's
+    uncertainty: float | None = None  # seconds by which that may be wrong
+    error: str = ""  # why there is no line
+
+    def silent_seconds(self) -> float | None:
+        """Return for how long nothing came of a run that lived then; None where its host speaks, or it has ended."""
+        seconds = max(0.0, time.time() - self.heard)
+        return seconds if self.alive and seconds > SILENT_SECONDS else None
+
+    def now(self) -> float | None:
+        """Return the time on the far host's monotonic clock; while it is silent, that of its last word."""
+        if self.clock is None or self.boot_id != process_identity.boot_id():
+            return None
+        now = time.monotonic()
+        return (self.heard_monotonic if now - self.heard_monotonic > SILENT_SECONDS else now) + self.clock
+
+
+def far_of(run: Path) -> Far | None:
+    """Return what is known of the origin of a copy; None for a run of this host."""
+    if not os.path.exists(run / FAR):
+        return None
+    known = rundir.read_json(run / FAR) or {}
+    return Far(
+        host=_text(known.get("host")),
+        run=_text(known.get("run")),
+        boot_id=_text(known.get("boot_id")),
+        error=_text(known.get("error")),
+        alive=known.get("alive") is True,
+        ranks=known.get("ranks") is True,
+        heard=_number(known.get("heard")) or 0.0,
+        heard_monotonic=_number(known.get("heard_monotonic")) or 0.0,
+        clock=_number(known.get("clock")),
+        uncertainty=_number(known.get("uncertainty")),
+    )
+
+
+def _text(value: Any) -> str:
+    return clean(value, 2 * MAX_NAME) if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+
+
+def write_far(run: Path, far: Far) -> None:
+    with contextlib.suppress(OSError):  # a full disk: the last word is an old one
+        rundir.write_json(run / FAR, asdict(far))
+
+
+def copies_dir() -> Path:
+    """Return the directory of the copies, made where it is missing, and private.
+
+    Raises:
+        UnsafeDirectory: it is a link, another user's, or open to others.
+        OSError: it cannot be made.
+    """
+    return rundir.private_directory(rundir.ready_runs_dir().parent / "copies")
+
+
+def copy_path(host: str, run: str) -> Path:
+    """Return the directory of a copy, made where it is missing.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    above = rundir.private_directory(copies_dir() / rundir.slug(host, 80))
+    return rundir.private_directory(above / rundir.slug(run, 120))
+
+
+def known_copies() -> list[Path]:
+    """Return all copies, the one written last first."""
+    try:
+        found = [copy for host in copies_dir().iterdir() if host.is_dir() for copy in host.iterdir()]
+        return sorted((copy for copy in found if (copy / FAR).is_file()), key=_written, reverse=True)
+    except OSError:
+        return []
+
+
+def remove_old() -> None:
+    """Remove copies beyond a number, and those that were not written for a month. None that is being written."""
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for place, copy in enumerate(known_copies()):
+        if (place >= KEPT_COPIES or _written(copy) < oldest) and not rundir.lock_held(copy / LOCK):
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def _written(copy: Path) -> float:
+    try:
+        return (copy / FAR).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from statistics import fmean
 
 from monitor import units
 from monitor.model.report import RankRow, Report
 from monitor.model.view import View
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK
-from monitor.tui.drawing.rows import Row, column, row_width
+from monitor.tui.drawing.rows import Row, column, fit, row_width, text_width
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
 
@@ -20,6 +21,11 @@ LEGEND: Row = [(WORKS, "accent"), (f" working  {WAITS} waiting", "muted")]
 MIN_WIDTH_FOR_STEPS = 60  # cells from which on the number of steps is shown
 _HEAD, _NUMBERS, _STEPS = 6, 22, 15  # cells of the rank, its figures and its number of steps
 _SLOWEST = "  slowest"
+MAX_HOST = 16  # cells of a host's name
+
+
+def _silent(report: Report) -> list[str | None]:
+    return [host.hostname for host in report.run.hosts if host.silent_seconds is not None and host.hostname]
 
 
 def of_rank(title: str, report: Report) -> str:
@@ -34,10 +40,15 @@ def clock_of(report: Report) -> str:
     return GPU_CLOCK if all(row.clock == "cuda" for row in report.ranks) else HOST_CLOCK
 
 
-def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
-    """Return a row per rank: its median step as a bar, with the waiting part pale at the end."""
+def rank_rows(ranks: list[RankRow], slowest: int | None, width: int, silent: Collection[str | None] = ()) -> list[Row]:
+    """Return a row per rank: its median step as a bar, with the waiting part pale at the end.
+
+    Args:
+        silent: the hosts of which nothing came for a while.
+    """
     longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
-    room = width - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
+    hosts = max((text_width(_host(row)) for row in ranks), default=0)
+    room = width - hosts - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
     scale = room / longest if room >= _MIN_RANK_BAR and longest else 0.0
     whole = whole_cells([(row.step_seconds or 0.0) * scale for row in ranks])
     waits = whole_cells([(row.usual_wait or 0.0) * scale for row in ranks])
@@ -46,7 +57,7 @@ def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row
     for row, filled, waiting in zip(ranks, whole, waits, strict=True):
         drawn = rank_bar(max(1, filled), min(filled, waiting), room) if scale and row.step_seconds else []
         wait = none if row.usual_wait == 0 else units.duration(row.usual_wait)
-        rows.append(_rank(row, row.rank == slowest, drawn, wait, width))
+        rows.append(_rank(row, row.rank == slowest, drawn, wait, width, row.host in silent))
     return rows
 
 
@@ -66,15 +77,21 @@ def rank_bar(filled: int, waiting: int, room: int) -> Row:
     return [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
 
 
-def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int) -> Row:
+def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int, is_silent: bool) -> Row:
     head: Row = [(column(f" {row.rank}", _HEAD), "warning bold" if is_slowest else "text")]
     tail: Row = [(column(units.duration(row.step_seconds), 8, right=True), "text")]
     tail += [("  waits ", "muted"), (column(wait, 6, right=True), "text")]
     if width >= MIN_WIDTH_FOR_STEPS:
         tail.append((column(f"{row.steps:,} steps", _STEPS, right=True), "muted"))
+    if row.host is not None and row_width(head) + row_width(tail) + text_width(_host(row)) <= width:
+        tail.append((_host(row), "warning" if is_silent else "muted"))
     if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
         tail.append((_SLOWEST, "warning"))
     return [*head, *drawn, *tail]
+
+
+def _host(row: RankRow) -> str:
+    return "" if row.host is None else f"  {fit(row.host, MAX_HOST)}"
 
 
 def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
@@ -90,7 +107,7 @@ def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
 @on_board("ranks", 8, "Ranks", wide=(2, 3), middle=(4, 1), narrow=7)
 class Ranks(ScrollPanel):
     def data(self, view: View, options: ViewOptions) -> object:
-        return view.report.ranks, view.report.straggler, view.report.device is None
+        return view.report.ranks, view.report.straggler, view.report.device is None, _silent(view.report)
 
     def heading(self, view: View, options: ViewOptions) -> str:
         return f"Ranks, {clock}" if (clock := clock_of(view.report)) else "Ranks"
@@ -111,4 +128,5 @@ class Ranks(ScrollPanel):
         if len(ranks) < 2:
             return [[("  single rank: nothing to compare", "muted")]]
         slowest = view.report.straggler.rank if view.report.straggler is not None else None
-        return rank_rows(by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks, slowest, width)
+        shown = by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks
+        return rank_rows(shown, slowest, width, _silent(view.report))

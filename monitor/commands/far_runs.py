@@ -72,9 +72,28 @@ def fetched(target: Any, run: str, asks: bool = True) -> Path:
 @contextmanager
 def copied(target: Any, run: str) -> Iterator[Path]:
     """Keep a copy of a run on another host up to date, and give its directory."""
-    from monitor.remote.copier import Copier, CopyThread
+    with copied_together([(target, run)]) as path:
+        yield path
 
-    with CopyThread(Copier.open(target, run)) as path:
+
+@contextmanager
+def copied_together(parts: Sequence[tuple[Any, str]], job: str | None = None) -> Iterator[Path]:
+    """Keep copies of the parts of a job up to date, and give the directory of the run that they are.
+
+    Raises:
+        UserError: they are no parts of one job, or there is no way to a host.
+    """
+    from monitor.remote.copier import Copier, CopyThread, JoinThread
+
+    copiers: list[Copier] = []
+    try:
+        for target, run in parts:
+            copiers.append(Copier.open(target, run, job=job))
+    except BaseException:
+        for copier in copiers:
+            copier.close()
+        raise
+    with CopyThread(copiers[0]) if len(copiers) == 1 else JoinThread(copiers) as path:
         yield path
 
 

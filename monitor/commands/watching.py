@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.attach_pid import run_of, unwatched_lines
-from monitor.commands.far_runs import VIA, RunName, copied, fetched, is_here
+from monitor.commands.far_runs import VIA, RunName, copied, copied_together, fetched, is_here
 from monitor.commands.full_screen import can_draw, open_screen
 from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
 from monitor.commands.runs import view_of
@@ -39,7 +39,7 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--once", is_flag=True, help="Print one screen as plain text and leave.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON a second, as `report --json`; ends with the run.")
 @click.option("--pid", type=int, help="A training that was started without trainmon: make a run of it, from outside.")
@@ -47,15 +47,19 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.option("--yes", is_flag=True, help="With --pid: ask no question.")
 @rank_option
 @click.option("--via", metavar="CMD", help=VIA)
+@click.option("--job", metavar="JOB", help="The run of a Slurm job id or a torchrun --rdzv-id, with --host.")
+@click.option("--host", "hosts", metavar="HOST[,HOST...]", help="With --job: the hosts that the job runs on.")
 @watching_options
 @click.pass_context
 def attach(
     context: click.Context,
-    run: str | None,
+    runs: tuple[str, ...],
     pid: int | None,
     log: Path | None,
     yes: bool,
     via: str | None,
+    job: str | None,
+    hosts: str | None,
     once: bool,
     as_json: bool,
     rank: int | None,
@@ -67,12 +71,16 @@ def attach(
 
     Without a terminal it prints a line of progress now and then, until the run ends.
 
+    HOST:RUN is a run on another host, by ssh or what is configured or --via. Several are the parts of one job on many
+    hosts, and shown as one run.
+
     With --pid it says what it will read of the process, asks, and records from then on until the process ends. Nothing
     is changed in the process.
     """
     from monitor.remote import targets
     from monitor.runs import catalogue
 
+    run = runs[0] if runs else None
     if pid is not None and run:
         raise UserError("RUN and --pid are two ways to name a training; give one")
     if pid is None and (yes or log is not None):
@@ -80,11 +88,11 @@ def attach(
     if pid is not None and via is not None:
         raise UserError("--pid is of this machine; --via leads to another one")
     options = once, as_json, rank, low_bandwidth, on_alert, bell
-    found = None if pid is not None or (via is None and is_here(run)) else targets.named(run, via)
-    if found is not None and once:
-        context.exit(_watch(fetched(*found), *options))
-    if found is not None:
-        with copied(*found) as path:
+    parts = [] if pid is not None else targets.parts(runs, via, job, hosts, is_here)
+    if len(parts) == 1 and once and job is None:
+        context.exit(_watch(fetched(*parts[0]), *options))
+    if parts:
+        with copied_together(parts, job) as path:
             context.exit(_watch(path, *options))
     here = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
     context.exit(1 if here is None else _watch(here, *options))

@@ -23,6 +23,17 @@ from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 
 
 @dataclass(slots=True)
+class FarHost:
+    """A host that a run is watched from afar on. Its clock is told against that of the host of rank 0."""
+
+    name: str  # as a person named it
+    hostname: str | None = None  # its own name
+    clock: float | None = None  # seconds that its monotonic clock is ahead
+    uncertainty: float | None = None  # seconds by which that may be wrong
+    silent_seconds: float | None = None  # since its last word, where it should speak
+
+
+@dataclass(slots=True)
 class Run:
     id: str | None = None
     name: str | None = None
@@ -37,6 +48,7 @@ class Run:
     attached: bool = False  # looked at from outside: trainmon did not start it
     recording: bool = False  # read from a recording's file
     trainings: str | None = None  # one line, where several ran under the command; the report is of one of them
+    hosts: list[FarHost] = field(default_factory=list)  # empty where the run is on this one
 
 
 @dataclass(slots=True)
@@ -291,6 +303,7 @@ class RankRow:
     wait_share: float | None = None  # of the time from step to step; the straggler's share is the mean of the others'
     clock: str = "host"  # cuda: by CUDA events, where enough steps of every rank were timed
     phases: dict[str, float] = field(default_factory=dict)  # median seconds of a recent step, and of what precedes it
+    host: str | None = None  # where the ranks are on several
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ MODULES = (
     "trainhooks.protocol.descriptors",
     "trainhooks.protocol.process_identity",
     "trainhooks.protocol.rundir",
+    "trainhooks.protocol.job_key",
     "monitor.remote.far_side",
 )
 PACKAGES = ("trainhooks", "trainhooks.protocol", "monitor", "monitor.remote")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -13,6 +14,7 @@ from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
 from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far
 from monitor.remote.copy_writer import BadFrame, CopyWriter
+from monitor.remote.joined import join, refresh
 from monitor.remote.line import Frame, Line, LineCut, Target, open_line
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
@@ -22,6 +24,7 @@ DEAD_SECONDS = 15.0  # without a byte, of a far side that speaks each second: th
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before another line is opened
 FIRST_SECONDS = 3.0  # for which the first screen waits for the whole history
 READ_SECONDS = 0.2
+REFRESH_SECONDS = 1.0  # between two looks for new files of a job's parts
 FIRST_EXCHANGES = 8  # of timestamps, at once
 EXCHANGE_SECONDS = 2.0  # between two later ones
 
@@ -44,12 +47,13 @@ class Copier:
     is_even: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def open(cls, target: Target, run: str, asks: bool = True) -> Copier:
+    def open(cls, target: Target, run: str, asks: bool = True, job: str | None = None) -> Copier:
         """Open a line and find a run there.
 
         Args:
             run: an id, a name, the start of an id; empty: the one that is running, or the last.
             asks: whether ssh may ask for a password on the terminal.
+            job: what names a job; only runs of that one count.
 
         Raises:
             UserError: there is no such run, or no way there.
@@ -58,7 +62,7 @@ class Copier:
         try:
             line = open_line(target, asks)
             try:
-                found = _found(line, run)
+                found = _found(line, run, job)
                 return cls(target, found, copy_path(target.host, found), line)
             except BaseException:
                 line.close()
@@ -154,6 +158,38 @@ class Copier:
             self._line = None
 
 
+class JoinThread:
+    """Copies the parts of a job on several hosts, and joins them, while a `with` block lasts."""
+
+    def __init__(self, copiers: list[Copier]) -> None:
+        self._copies = [CopyThread(copier) for copier in copiers]
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Path:
+        """
+        Raises:
+            UserError: they are not parts of one job.
+        """
+        try:
+            run = join([copy.__enter__() for copy in self._copies])
+        except BaseException:
+            self.__exit__()
+            raise
+        self._thread = threading.Thread(target=self._refresh, args=(run,), name="join", daemon=True)
+        self._thread.start()
+        return run
+
+    def _refresh(self, run: Path) -> None:
+        while not self._stop.wait(REFRESH_SECONDS):
+            with contextlib.suppress(OSError):  # a full disk
+                refresh(run)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for copy in self._copies:
+            copy.__exit__()
+
+
 class CopyThread:
     """Copies a run while a `with` block lasts."""
 
@@ -174,8 +210,8 @@ class CopyThread:
         self._thread.join(3.0)
 
 
-def _found(line: Line, run: str) -> str:
-    line.send({"do": "find", "run": run})
+def _found(line: Line, run: str, job: str | None) -> str:
+    line.send({"do": "find", "run": run, "job": job})
     until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:
         for frame in line.frames(READ_SECONDS):

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
 
 FAR = "far.json"
+PARTS = "parts.json"  # in the directory of a job on several hosts: the copies that it is made of
 LOCK = "copy.lock"  # held by who writes the copy
 SILENT_SECONDS = 5.0  # without a word from a host that speaks each second
 KEPT_COPIES = 50
@@ -54,9 +55,10 @@ class Far:
 
 
 def far_of(run: Path) -> Far | None:
-    """Return what is known of the origin of a copy; None for a run of this host."""
+    """Return what is known of the origin of a copy, or of a job's copies; None for a run of this host."""
     if not os.path.exists(run / FAR):
-        return None
+        parts = fars_of(run)
+        return combined(parts) if parts else None
     known = rundir.read_json(run / FAR) or {}
     return Far(
         host=_text(known.get("host")),
@@ -69,6 +71,29 @@ def far_of(run: Path) -> Far | None:
         heard_monotonic=_number(known.get("heard_monotonic")) or 0.0,
         clock=_number(known.get("clock")),
         uncertainty=_number(known.get("uncertainty")),
+    )
+
+
+def parts_of(run: Path) -> list[Path]:
+    """Return the copies that a run of several hosts is made of, that of rank 0 first; empty for another run."""
+    if not os.path.exists(run / PARTS):
+        return []
+    known = (rundir.read_json(run / PARTS) or {}).get("parts")
+    return [Path(part) for part in known if isinstance(part, str)] if isinstance(known, list) else []
+
+
+def fars_of(run: Path) -> list[Far]:
+    """Return what is known of each host of a run that is on others; empty for a run of this host."""
+    places = parts_of(run) or ([run] if os.path.exists(run / FAR) else [])
+    return [far for place in places if (place / FAR).exists() and (far := far_of(place)) is not None]
+
+
+def combined(parts: list[Far]) -> Far:
+    """Return what is known of a run of these parts: it lives where one does, and speaks where one does."""
+    lead = parts[0]
+    newest = max(parts, key=lambda part: part.heard)
+    return replace(
+        lead, alive=any(part.alive for part in parts), ranks=any(part.ranks for part in parts), heard=newest.heard
     )
 
 

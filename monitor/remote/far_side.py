@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from trainhooks.protocol import process_identity, rundir
+from trainhooks.protocol.job_key import is_named
 
 MAGIC = b"\0trainmon relay 1\n"
 LENGTH = struct.Struct(">I")
@@ -38,6 +39,8 @@ STATE_SECONDS = 1.0  # between two words on whether the training lives
 FRESH_SECONDS = 90.0  # a journal of another machine on a shared disk is written to: attribute caches hold 60 s
 FIRST_OUTPUT = 1 << 20  # bytes of a training's output that a new copy begins with
 PEEKED_RUNS = 40
+MAX_JOB_RUNS = 200  # the newest, which are searched for a job
+MAX_HELLO = 64 * 1024  # bytes of a journal's first line
 PEEKED_JOURNALS = 8  # of a run
 HEAD_BYTES, TAIL_BYTES = 8 * 1024, 16 * 1024  # of a journal, for a list of runs
 
@@ -97,7 +100,7 @@ class FarSide:
             if what == "time":
                 self.send({"kind": "time", "n": request.get("n"), "monotonic": now[0], "wall": now[1]})
             elif what == "find":
-                self._find(request.get("run") or "")
+                self._find(str(request.get("run") or ""), request.get("job"))
             elif what == "peek":
                 self._peek()
             elif what == "follow":
@@ -110,9 +113,18 @@ class FarSide:
 
     # Which runs there are
 
-    def _find(self, text: str) -> None:
-        """Answer which run a text names: an id, a name, the start of an id; empty: the one that runs, or the last."""
+    def _find(self, text: str, job: Any) -> None:
+        """Answer which run a text names: an id, a name, the start of an id; empty: the one that runs, or the last.
+
+        Args:
+            job: what names a job; only runs of that one count.
+        """
         runs = own_runs()
+        if job:
+            runs = [run for run in runs[:MAX_JOB_RUNS] if _is_of_job(run, str(job))]
+            if not runs:
+                self._refuse(f"no run of a job {job}")
+                return
         names = [(run, (rundir.read_json(run / rundir.IDENTITY) or {}).get("name")) for run in runs]
         if text in ("", "last"):
             living = [] if text else [run for run in runs if is_alive(run)]
@@ -274,6 +286,21 @@ def own_runs() -> list[Path]:
         except OSError:
             continue
     return [run for _, _, run in sorted(found, reverse=True)]
+
+
+def _is_of_job(run: Path, job: str) -> bool:
+    for journal in rundir.journals(run)[:1]:  # those of ranks come first
+        opened = _open(run, journal.name)
+        if opened is None:
+            continue
+        try:
+            hello = json.loads(os.pread(opened[0], MAX_HELLO, 0).partition(b"\n")[0])
+            return is_named(hello["facts"]["environment"], job)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        finally:
+            os.close(opened[0])
+    return False
 
 
 def _started(run: Path, otherwise: float) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Sequence
 
 from monitor import settings
 from monitor.errors import UserError
@@ -39,6 +40,30 @@ def named(text: str | None, via: str | None = None) -> tuple[Target, str] | None
     if RUN.fullmatch(run) is None:
         raise UserError(f"'{run}' is no name of a run on another host")
     return target(host, via), run
+
+
+def parts(
+    runs: Sequence[str], via: str | None, job: str | None, hosts: str | None, is_here: Callable[[str], bool]
+) -> list[tuple[Target, str]]:
+    """Return the hosts and runs that a person asks to watch; empty for a run of this host.
+
+    Raises:
+        UserError: they do not go together.
+    """
+    if (job is None) != (hosts is None) or (job is not None and runs):
+        raise UserError("a job is watched by --job and --host, in place of RUN")
+    if job is not None:
+        names = [name for name in (hosts or "").split(",") if name]
+        if not names or any(HOST.fullmatch(name) is None for name in names) or RUN.fullmatch(job) is None:
+            raise UserError("--job JOB --host HOST[,HOST...]")
+        return [(target(name, via), "") for name in names]
+    if not runs:
+        return [] if via is None else [(target(None, via), "")]
+    found = [None if via is None and is_here(run) else named(run, via) for run in runs]
+    there = [part for part in found if part is not None]
+    if len(runs) > 1 and (len(there) < len(runs) or via is not None):
+        raise UserError("only the parts of one job are watched together, as HOST:RUN each")
+    return there
 
 
 def target(host: str | None, via: str | None = None) -> Target:

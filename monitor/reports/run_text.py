@@ -13,14 +13,14 @@ from monitor.hooks_reach import LITTLE_ROOM, RECORDING_ENDED
 from monitor.model import group
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
-from monitor.model.report import Finding, Outcome, Rates, Report, Run, Throughput
+from monitor.model.report import FarHost, Finding, Outcome, Rates, Report, Run, Throughput
 from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import OpenWork
 from monitor.reports import gpu_sections, listings, trace_sections, what_if_text
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
 from monitor.reports.time_sections import iteration, unnamed, wall
-from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
+from monitor.units import UNKNOWN, age, duration, money, number, pace, plural, rate, share, signal_name
 from trainhooks.protocol.limits import clean
 from trainhooks.protocol.start_waits import IMPORT
 
@@ -326,11 +326,22 @@ def ranks(report: Report) -> Section | None:
     if slow is not None:
         base = "of the step-to-step time"
         lines.append(f"rank {slow.rank} slowest: the others wait at least {share(slow.share)} {base}")
-    rows = [["rank", "median step", "waiting", "of the step", "steps"]]
+    lines += [_clock(host) for host in report.run.hosts[1:]]
+    are_apart = any(row.host is not None for row in report.ranks)
+    rows = [["rank", "median step", "waiting", "of the step", "steps", *(["host"] if are_apart else [])]]
     for row in report.ranks:
         waits = duration(row.usual_wait), share(row.wait_share)
-        rows.append([str(row.rank), duration(row.step_seconds), *waits, f"{row.steps:,}"])
+        of = [clean(row.host or "", 40)] if are_apart else []
+        rows.append([str(row.rank), duration(row.step_seconds), *waits, f"{row.steps:,}", *of])
     return Section("Ranks", lines, rows)
+
+
+def _clock(host: FarHost) -> str:
+    """Return how a host's clock is told, and whether it speaks."""
+    told = f"{clean(host.name, 60)}: clock unknown"
+    if host.clock is not None and host.uncertainty is not None:
+        told = f"{clean(host.name, 60)}: clock ahead by {host.clock:+,.4f} s ± {duration(host.uncertainty)}, corrected"
+    return told if host.silent_seconds is None else f"{told}; silent for {age(host.silent_seconds)}"
 
 
 def compiled(report: Report) -> Section | None:

@@ -25,7 +25,7 @@ from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.fold import fold
 from monitor.model.group import group_of, member_of
 from monitor.model.member_states import member_rows
-from monitor.model.report import Alert, Report
+from monitor.model.report import Alert, FarHost, Report
 from monitor.model.signals import signals
 from monitor.model.standing import may_stall
 from monitor.model.state import Ending, RunState
@@ -34,7 +34,7 @@ from monitor.model.steps.speed_classes import Bounds, counted
 from monitor.model.summary import make_report, open_work, update_report
 from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments, make_details
 from monitor.model.wall_time import RunContext
-from monitor.remote.copies import Far, far_of
+from monitor.remote.copies import Far, far_of, fars_of, parts_of
 from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.members import Members
 from monitor.runs.run_files import ending, identity, stopped_by
@@ -231,6 +231,7 @@ class Run:
             current.report.group = self._members.group(self.source, self.state, current.report, context)
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
+        hosts = current.report.run.hosts = self._hosts()
         if self._bounds is not None:
             steps = self.state.shown.main.step_seconds.settled().quantiles
             current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
@@ -238,7 +239,7 @@ class Run:
         return replace(
             current,
             loading=loading,
-            label=self._label(current.label),
+            label=self._label(current.label, hosts),
             console=console,
             console_lines=seen,
             console_starts=self._console.starts(),
@@ -259,13 +260,28 @@ class Run:
             self._previous = _earlier(self.before, view)
         return self._previous
 
-    def _label(self, label: str | None) -> str | None:
-        """Return a view's label, before it that the run's host is silent."""
-        seconds = None if self._far is None else self._far.silent_seconds()
-        if self._far is None or seconds is None:
+    def _label(self, label: str | None, hosts: list[FarHost]) -> str | None:
+        """Return a view's label, before it which hosts of the run are silent."""
+        silent = [host for host in hosts if host.silent_seconds is not None]
+        if not silent:
             return label
-        silent = f"{self._far.host} silent for {units.age(seconds)}"
-        return silent if label is None else f"{silent}; {label}"
+        longest = max(host.silent_seconds or 0.0 for host in silent)
+        named = silent[0].name if len(silent) == 1 else f"{len(silent)} hosts"
+        told = f"{named} silent for {units.age(longest)}"
+        return told if label is None else f"{told}; {label}"
+
+    def _hosts(self) -> list[FarHost]:
+        """Return the hosts that the run is on, where it is watched from afar."""
+        if self._far is None:
+            return []
+        found: list[FarHost] = []
+        for place, far in zip(parts_of(self.path) or [self.path], fars_of(self.path), strict=False):
+            row = FarHost(far.host, identity(place).get("host"), silent_seconds=far.silent_seconds())
+            if far.clock is not None and self._far.clock is not None:
+                row.clock = far.clock - self._far.clock
+                row.uncertainty = (far.uncertainty or 0.0) + (self._far.uncertainty or 0.0) if found else 0.0
+            found.append(row)
+        return found
 
     def _tell_trainings(self, view: View) -> None:
         """Say in the report and on the screen that several trainings ran, of which this is one."""

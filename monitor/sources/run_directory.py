@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitor.sources import streams
+from monitor.sources import host_clocks, streams
 from monitor.sources.decode import UNKNOWN_KIND, decode, decode_numbered
 from monitor.sources.journal_reader import JournalPosition, JournalTail, Sequencer, lines_of
 from monitor.sources.sockets import Subscriber
@@ -62,6 +62,7 @@ class RunDirectory:
         self._places: dict[Path, JournalPosition] = {}
         self._sizes: dict[Path, int] = {}  # of the journals at the last `wait`
         self._scanned = -RESCAN
+        self._shifts: dict[str, float] = {}  # journal -> what its host's clock is behind that of the first one
         self._caught_up = False
         self._turn = 0  # which journal is read
         self._subscriber = Subscriber(path)
@@ -105,6 +106,8 @@ class RunDirectory:
             path, tail = tails[(self._turn + turn) % len(tails)]
             while block := tail.read_block():
                 known = self._known(path, decode_lines(lines_of(block), decode_numbered))
+                if shift := self._shifts.get(path.name):
+                    host_clocks.move(known, shift)
                 if tail.has_gap and known:
                     tail.has_gap, self.has_gap = False, True
                     self._sequencer.jump_to(known[0])
@@ -126,6 +129,7 @@ class RunDirectory:
         if now - self._scanned < RESCAN:
             return
         self._scanned = now
+        self._shifts = host_clocks.shifts(self.path)
         journals = [path for path in rundir.journals(self.path) if streams.is_known(path)]
         wanted = self._of_one_training(journals)
         strangers = set(journals).difference(wanted)  # journals that are gone, with their run, are none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -53,7 +54,7 @@ def via(far: State, with_trainmon: bool = True) -> str:
 
 def configure(near: State, **hosts: str) -> None:
     near.path.mkdir(exist_ok=True)
-    rows = [f"{host} = '{command}'" for host, command in hosts.items()]
+    rows = [f"{host} = {json.dumps(command)}" for host, command in hosts.items()]
     (near.path / "config.toml").write_text("\n".join(["[hosts]", *rows, ""]))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.report import Report
+from trainhooks.protocol.job_key import JOB_VARIABLES
 
 GIVEN = "given"  # stands for the value of an option without one
 
@@ -77,6 +78,7 @@ def _is_option(word: str) -> bool:
 # Facts that differ between any two runs, or follow from others (operations from the model and its batch).
 _COUNTED = ("ops", "compile", "collections", "loader_passes")
 IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "download", "batch", "device_clock", "tracing", *_COUNTED))
+IDLE_SETTINGS = frozenset(f"environment.{name}" for name in JOB_VARIABLES)
 COUNTS = frozenset(("forwards",))  # facts counted while the run goes on
 SETTINGS = ("environment", "versions")  # tables that every process with hooks records; others come with a framework
 MIN_REPEATED_CALLS = 0.1  # of the model's calls: the loop then calls the model twice on the same input
@@ -128,7 +130,7 @@ def _joined(arguments: Arguments) -> str | None:
 
 
 def _settings(report: Report) -> dict[str, Any]:
-    circumstances = _flatten(report.run.facts.table)
+    circumstances = {key: value for key, value in _flatten(report.run.facts.table).items() if key not in IDLE_SETTINGS}
     circumstances["host"], circumstances["ranks"] = report.run.host, report.run.ranks
     circumstances["gpus"] = ", ".join(gpu.name or "?" for gpu in report.gpus) or None
     forwards = report.run.facts.forwards

@@ -67,12 +67,15 @@ def rank_rows(
     figures = comparison is not None and (comparison.slowest is not None or not state.gpus)
     known = comparison if figures else None
     printed = state.main if state.main.source == "console" else RankState()
+    hosts = {producer.rank: producer.host for producer in wall_time.training_processes(state)}
+    are_apart = len(set(hosts.values())) > 1
     rows = []
-    for rank in sorted({producer.rank for producer in wall_time.training_processes(state)}):
+    for rank in sorted(hosts):
         stats = state.ranks.get(rank)
         times = printed.step_seconds if stats is None else stats.seconds
         steps = printed.steps_ok + sum(printed.skipped.values()) if stats is None else stats.steps
         row = RankRow(rank, times.settled().quantiles.at(0.5)[0] or None, steps=steps)
+        row.host = hosts[rank] if are_apart else None
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
@@ -98,6 +101,7 @@ def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict
         wait_share=share,
         clock="cuda",
         phases=typical[row.rank],
+        host=row.host,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import fmean, median
 
 from monitor import units
@@ -11,7 +11,7 @@ from monitor.model.ranks.rank_waits import MAX_STEP_SPREAD, MIN_OTHERS_WAIT
 from monitor.model.report import RankRow, Report
 from monitor.model.view import View
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK
-from monitor.tui.drawing.rows import Row, column, row_width
+from monitor.tui.drawing.rows import Row, column, fit, row_width, text_width
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
 
@@ -26,6 +26,11 @@ RANK_WIDTH = 7  # cells
 MIN_WIDTH_FOR_STEPS = 60  # cells from which on the number of steps is shown
 _HEAD, _NUMBERS, _STEPS = 6, 22, 15  # cells of the rank, its figures and its number of steps
 _SLOWEST = "  slowest"
+MAX_HOST = 16  # cells of a host's name
+
+
+def _silent(report: Report) -> list[str | None]:
+    return [host.hostname for host in report.run.hosts if host.silent_seconds is not None and host.hostname]
 
 
 def of_rank(title: str, report: Report) -> str:
@@ -40,10 +45,15 @@ def clock_of(report: Report) -> str:
     return GPU_CLOCK if all(row.clock == "cuda" for row in report.ranks) else HOST_CLOCK
 
 
-def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
-    """Return a row per rank: its median step as a bar, with the waiting part pale at the end."""
+def rank_rows(ranks: list[RankRow], slowest: int | None, width: int, silent: Collection[str | None] = ()) -> list[Row]:
+    """Return a row per rank: its median step as a bar, with the waiting part pale at the end.
+
+    Args:
+        silent: the hosts of which nothing came for a while.
+    """
     longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
-    room = width - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
+    hosts = max((text_width(_host(row)) for row in ranks), default=0)
+    room = width - hosts - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
     scale = room / longest if room >= _MIN_RANK_BAR and longest else 0.0
     whole = whole_cells([(row.step_seconds or 0.0) * scale for row in ranks])
     waits = whole_cells([(row.usual_wait or 0.0) * scale for row in ranks])
@@ -52,7 +62,7 @@ def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row
     for row, filled, waiting in zip(ranks, whole, waits, strict=True):
         drawn = rank_bar(max(1, filled), min(filled, waiting), room) if scale and row.step_seconds else []
         wait = none if row.usual_wait == 0 else units.duration(row.usual_wait)
-        rows.append(_rank(row, row.rank == slowest, drawn, wait, width))
+        rows.append(_rank(row, row.rank == slowest, drawn, wait, width, row.host in silent))
     return rows
 
 
@@ -72,15 +82,21 @@ def rank_bar(filled: int, waiting: int, room: int) -> Row:
     return [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
 
 
-def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int) -> Row:
+def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int, is_silent: bool) -> Row:
     head: Row = [(column(f" {row.rank}", _HEAD), "warning bold" if is_slowest else "text")]
     tail: Row = [(column(units.duration(row.step_seconds), 8, right=True), "text")]
     tail += [("  waits ", "muted"), (column(wait, 6, right=True), "text")]
     if width >= MIN_WIDTH_FOR_STEPS:
         tail.append((column(f"{row.steps:,} steps", _STEPS, right=True), "muted"))
+    if row.host is not None and row_width(head) + row_width(tail) + text_width(_host(row)) <= width:
+        tail.append((_host(row), "warning" if is_silent else "muted"))
     if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
         tail.append((_SLOWEST, "warning"))
     return [*head, *drawn, *tail]
+
+
+def _host(row: RankRow) -> str:
+    return "" if row.host is None else f"  {fit(row.host, MAX_HOST)}"
 
 
 def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
@@ -142,7 +158,7 @@ def _cell(work: float | None, middle: float) -> tuple[str, str]:
 @on_board("ranks", 8, "Ranks", wide=(2, 3), middle=(4, 1), narrow=7)
 class Ranks(ScrollPanel):
     def data(self, view: View, options: ViewOptions) -> object:
-        return view.report.ranks, view.report.straggler, view.report.device is None
+        return view.report.ranks, view.report.straggler, view.report.device is None, _silent(view.report)
 
     def heading(self, view: View, options: ViewOptions) -> str:
         return f"Ranks, {clock}" if (clock := clock_of(view.report)) else "Ranks"
@@ -163,7 +179,8 @@ class Ranks(ScrollPanel):
         if len(ranks) < 2:
             return [[("  single rank: nothing to compare", "muted")]]
         slowest = view.report.straggler.rank if view.report.straggler is not None else None
-        rows = rank_rows(by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks, slowest, width)
+        shown = by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks
+        rows = rank_rows(shown, slowest, width, _silent(view.report))
         room = (self.size.height - 1) // 2
         cells = strip(ranks, width, room)[0] if len(ranks) >= STRIP_RANKS and room > 0 else []
         return [*rows[:1], *cells, *rows[1:]]  # the slowest, all at once, and those that wait least

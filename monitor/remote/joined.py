@@ -1,0 +1,170 @@
+"""A job on many hosts as one run: a directory of links to the journals of its copies, all on one host's clock.
+
+Parts belong together where their launcher gave them the same name, and they lived at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from monitor.errors import UserError
+from monitor.remote.copies import PARTS, Far, copies_dir, far_of, parts_of
+from monitor.remote.far_side import GROWING
+from monitor.sources.host_clocks import CLOCKS, shifts
+from trainhooks.protocol import rundir
+from trainhooks.protocol.job_key import key_over_hosts
+from trainhooks.protocol.limits import MAX_LINE
+
+NAMED_HOSTS = 4  # in the run's `host`
+
+
+def join(parts: Sequence[Path]) -> Path:
+    """Return the directory of the run that these copies are parts of, with what they hold now.
+
+    Raises:
+        UserError: they are not parts of one job.
+        OSError: it cannot be made.
+    """
+    keys = {}
+    for part in parts:
+        hello = _first_line(part)
+        keys[part] = key_over_hosts(_environment(hello)) if hello else None
+        if hello is None:
+            raise UserError(f"{_name(part)}: no rank has reported yet, so its job is not known")
+        if keys[part] is None:
+            raise UserError(
+                f"{_name(part)}: its launcher gives the job no name over hosts; give torchrun --rdzv-id NAME and an "
+                "address that is not a loopback, or use srun"
+            )
+    first, *others = parts
+    for other in others:
+        if keys[other] != keys[first]:
+            raise UserError(f"{_name(first)} and {_name(other)} are two jobs: {keys[first]}, {keys[other]}")
+        if not _overlap(first, other):
+            raise UserError(f"{_name(first)} and {_name(other)} are two jobs: one ended before the other began")
+    parts = sorted(parts, key=_lowest_rank)
+    digest = hashlib.sha256(json.dumps([keys[first], *map(str, sorted(parts))]).encode()).hexdigest()[:12]
+    above = rundir.private_directory(copies_dir() / "joined")
+    run = rundir.private_directory(above / f"{rundir.slug(parts[0].name, 100)}-{digest}")
+    rundir.write_json(run / PARTS, {"parts": [str(part) for part in parts]})
+    refresh(run)
+    return run
+
+
+def refresh(run: Path) -> None:
+    """Take in what the parts have got since."""
+    parts = [(part, far) for part in parts_of(run) if (far := far_of(part)) is not None]
+    if not parts:
+        return
+    lead, lead_far = parts[0]
+    moved, before = {}, shifts(run)
+    for place, (part, far) in enumerate(parts):
+        seconds = _shift(lead, lead_far, part, far)
+        for journal in rundir.journals(part):
+            if place and journal.name.startswith("console-"):  # what all hosts print alike
+                continue
+            name = _link(run, part, place, journal.name)
+            if seconds is None:
+                continue
+            known, doubt = before.get(name), (far.uncertainty or 0.0) + (lead_far.uncertainty or 0.0)
+            # A little jitter must not move steps that follow each other apart.
+            moved[name] = seconds if known is None or abs(known - seconds) > doubt else known
+    if moved != before:
+        rundir.write_json(run / CLOCKS, moved)
+    _link(run, lead, 0, rundir.CONSOLE)
+    _write_small(run, parts)
+
+
+def _write_small(run: Path, parts: list[tuple[Path, Far]]) -> None:
+    known = rundir.read_json(parts[0][0] / rundir.IDENTITY) or {}
+    hosts = [far.host for _, far in parts]
+    named = ", ".join(hosts[:NAMED_HOSTS])
+    known["host"] = named if len(hosts) <= NAMED_HOSTS else f"{named} and {len(hosts) - NAMED_HOSTS} more"
+    _write_if_new(run / rundir.IDENTITY, known)
+    ends = [rundir.read_json(part / rundir.EXIT) for part, _ in parts]
+    ended = [end for end in ends if end is not None]
+    if len(ended) == len(parts):  # the job ends with the last host; it failed if one did
+        _write_if_new(run / rundir.EXIT, next((end for end in ended if end.get("exit_code") != 0), ended[0]))
+    for part, _ in parts:
+        if (stopped := rundir.read_json(part / rundir.STOPPED)) is not None:
+            _write_if_new(run / rundir.STOPPED, stopped)
+
+
+def _write_if_new(path: Path, content: dict[str, Any]) -> None:
+    if rundir.read_json(path) != content:
+        rundir.write_json(path, content)
+
+
+def _shift(lead: Path, lead_far: Far, part: Path, far: Far) -> float | None:
+    """Return the seconds to add to a part's times; None where they are not known yet."""
+    if part == lead or _clock_of(lead) == _clock_of(part):
+        return 0.0
+    if lead_far.clock is None or far.clock is None or lead_far.boot_id != far.boot_id:
+        return None
+    return lead_far.clock - far.clock
+
+
+def _clock_of(part: Path) -> tuple[Any, Any]:
+    """Return what two parts have in common that read the same clock."""
+    known = rundir.read_json(part / rundir.IDENTITY) or {}
+    return known.get("boot_id") or str(part), known.get("time_namespace")
+
+
+def _link(run: Path, part: Path, place: int, name: str) -> str:
+    """Link a file of a part, once. Return its name in the run: hosts may share a name, and thus a journal's."""
+    if GROWING.fullmatch(name) is None:
+        return name
+    stem = name.removesuffix(".jsonl")
+    shown = name if name.startswith("rank-") or not place else f"{stem}.{place}.jsonl"
+    with contextlib.suppress(FileExistsError):
+        if os.path.exists(part / name):
+            os.symlink(part / name, run / shown)
+    return shown
+
+
+def _first_line(part: Path) -> dict[str, Any] | None:
+    """Return the first line of the journal of the part's lowest rank."""
+    for journal in rundir.journals(part):
+        if journal.name.startswith("rank-"):
+            with contextlib.suppress(OSError, ValueError, RecursionError), open(journal, "rb") as source:
+                line = json.loads(source.readline(MAX_LINE))
+                if isinstance(line, dict):
+                    return line
+    return None
+
+
+def _environment(hello: dict[str, Any]) -> dict[str, str]:
+    facts = hello.get("facts")
+    known = facts.get("environment") if isinstance(facts, dict) else None
+    return {str(key): str(value) for key, value in known.items()} if isinstance(known, dict) else {}
+
+
+def _lowest_rank(part: Path) -> int:
+    rank = (_first_line(part) or {}).get("rank")
+    return rank if isinstance(rank, int) else 1 << 30
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    """Return whether two parts lived at the same time. Wall clocks of hosts agree within seconds; jobs last longer."""
+    (one_began, one_ended), (other_began, other_ended) = _lifetime(one), _lifetime(other)
+    return one_began <= other_ended and other_began <= one_ended
+
+
+def _lifetime(part: Path) -> tuple[float, float]:
+    known, end = (rundir.read_json(part / name) or {} for name in (rundir.IDENTITY, rundir.EXIT))
+    far, began, ended = far_of(part), known.get("started"), end.get("ended")
+    if far is None or far.alive or not isinstance(ended, int | float):
+        ended = time.time()
+    return float(began) if isinstance(began, int | float) else 0.0, float(ended)
+
+
+def _name(part: Path) -> str:
+    far = far_of(part)
+    return f"{far.host}:{far.run}" if far is not None else part.name

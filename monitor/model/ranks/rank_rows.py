@@ -79,7 +79,7 @@ def rank_rows(
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
-        if called is not None:
+        if called is not None and rank in called.waits:
             row.wait_seconds = row.usual_wait = called.waits[rank]
             row.wait_share = called.waits[rank] / called.period
         row.phases = {} if stats is None else stats.typical()

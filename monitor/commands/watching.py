@@ -47,7 +47,7 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.option("--yes", is_flag=True, help="With --pid: ask no question.")
 @rank_option
 @click.option("--via", metavar="CMD", help=VIA)
-@click.option("--job", metavar="JOB", help="The run of a Slurm job id or a torchrun --rdzv-id, with --host.")
+@click.option("--job", metavar="JOB", help="The run of a Slurm job id or an id given to torchrun, with --host.")
 @click.option("--host", "hosts", metavar="HOST[,HOST...]", help="With --job: the hosts that the job runs on.")
 @watching_options
 @click.pass_context

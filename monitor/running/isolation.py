@@ -235,7 +235,7 @@ def _set_read_only(path: str, is_read_only: bool, flags: int = 0) -> None:
 
 def _raise_loopback() -> None:
     """Bring the loopback up: ranks of one machine talk over it."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asked:
         request = struct.pack("16sh22x", b"lo", 0)
         flags = struct.unpack("16sh22x", fcntl.ioctl(asked, SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(asked, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | IFF_UP))

@@ -119,7 +119,7 @@ class Journals:
             run_text.markdown(report),
             card.text(view),
             html_report.page(view),
-            run_summary.short(report, view.verdict),
+            run_summary.short(view),
             run_summary.screen(view),
             report_json.as_json(report),
         ):

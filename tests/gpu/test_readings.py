@@ -26,7 +26,7 @@ def test_a_card_that_tells_everything(stub: Stub) -> None:
     rare |= {"temperature_max", "temperature_shutdown", "memory_temperature_max", "processes", "remapped_rows"}
     rare |= {"remap_pending", "remap_failed", "ecc_errors", "ecc_corrected"}
     rare |= {f"pcie_{name}" for name in ("gen", "gen_max", "width", "width_max")}
-    assert {key for key, value in gpu.items() if value is None} == {*rare, "ours", "mig_of", "xid"}
+    assert {key for key, value in gpu.items() if value is None} == {*rare, "users", "ours", "mig_of", "xid"}
     told = {key: value for key, value in gpu.items() if value is not None}
     assert told == {
         "producer": "", "seq": 0, "t": 1, "uuid": "GPU-00000003-5eed-4000-8000-000000000003", "index": 3,

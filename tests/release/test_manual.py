@@ -68,7 +68,7 @@ def test_bash_completes_commands_and_options(command: Path) -> None:
     COMP_WORDS=(trainmon run --no-); COMP_CWORD=2; _trainmon_completion trainmon --no- run; echo "${COMPREPLY[@]}"
     """
     commands, options = in_shell("bash", source, command).splitlines()
-    assert commands.split() == ["replay", "report"]
+    assert commands.split() == ["relay", "replay", "report"]
     assert {"--no-tui", "--no-gpu-clock"} <= set(options.split())
 
 

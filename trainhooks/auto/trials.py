@@ -93,7 +93,8 @@ def _change_calls(owner: Any, name: str, change: Callable[[Callable[..., Any], A
 
 def _loader_arguments(settings: Settings, init: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     try:
-        bound = inspect.signature(init).bind(*args, **kwargs)
+        signature = inspect.signature(init)
+        bound = signature.bind(*args, **kwargs)
     except TypeError:  # a mistake of the program, which torch tells it
         return args, kwargs
     given: Dict[str, Any] = bound.arguments

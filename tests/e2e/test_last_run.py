@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Box
+
+pytestmark = pytest.mark.long
 
 PROGRAM = """
 import pathlib, sys, time

@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from monitor.remote.copies import SILENT_SECONDS
 from tests.launch.conftest import ROOT, TRAINMON, State, wait_for
 from tests.remote.conftest import relays, trainings, via
 from tests.signals import send_signal
+
+pytestmark = pytest.mark.long
 
 
 @contextmanager

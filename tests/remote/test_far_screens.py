@@ -13,6 +13,8 @@ from tests.launch.conftest import State
 from tests.remote.conftest import configure, relays, trainings, via
 from tests.signals import send_signal
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def viewer(tmp_path: Path) -> Iterator[Box]:

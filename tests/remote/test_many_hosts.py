@@ -18,6 +18,8 @@ from tests.launch.conftest import ROOT, TRAINMON, State, wait_for
 from tests.remote.conftest import configure, relays, via
 from tests.signals import send_signal
 
+pytestmark = pytest.mark.long
+
 AHEAD = 5000  # seconds of the second host's clock
 
 TRAINING = """

@@ -371,8 +371,9 @@ def backlog(terminal: SlowTerminal) -> int:
     os.kill(terminal.pid, signal.SIGSTOP)
     speed, terminal.speed = terminal.speed, 10**6
     count = terminal.read(1.0)
-    terminal.speed = speed
     os.kill(terminal.pid, signal.SIGCONT)
+    terminal.read(2.0)  # it paints its whole screen
+    terminal.speed = speed
     terminal.read(4.0)
     return count
 
@@ -402,9 +403,15 @@ def test_a_slow_terminal_shows_what_is_new_and_answers_keys(training: Training, 
 
             assert any(is_new() for _ in range(3))
             assert slow.most_ahead <= MAX_AHEAD, "a frame only when the last one has arrived"
-            keys = [both.map(answer_time, (fast, slow), (paused, paused)) for paused in (True, False) * 2]
-            quick, late = zip(*keys, strict=True)
-            assert min(late) <= MAX_HEADER_PAUSE + max(quick)
+
+            def is_quick() -> bool:
+                """Whether a key is answered at once. One that comes behind a frame with panels waits for that."""
+                # Each key once the last is answered on both: `map` alone would hand over all of them at once.
+                keys = [list(both.map(answer_time, (fast, slow), (paused, paused))) for paused in (True, False)]
+                quick, late = zip(*keys, strict=True)
+                return min(late) <= MAX_HEADER_PAUSE + max(quick)
+
+            assert any(is_quick() for _ in range(6))
         assert_no_backlog(slow)
     finally:
         fast.end()

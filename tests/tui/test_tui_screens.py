@@ -159,6 +159,17 @@ def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() 
     assert slow_by_throttle(views.running(), layout, 80) == []
 
 
+def test_generating_tests_is_no_evaluation() -> None:
+    view = views.running(200)
+    layout = grid(view.step_seconds, 80)
+    assert layout is not None
+    before = marked(view, layout)
+    view.report.phases.append(views.phase_row("test_generation", [0.5] * 10, 10.0))
+    rare = views.curve_at(dict.fromkeys(range(5, 200, 20), 0.5))
+    view = replace(view, phase_seconds={**view.phase_seconds, "test_generation": rare})
+    assert marked(view, layout) == before
+
+
 @pytest.mark.parametrize("screen", ["findings", "steps", "gpus", "charts"])
 async def test_enter_is_told_by_what_it_does_now(app_on, screen_text, screen: str) -> None:
     app = app_on(views.running())

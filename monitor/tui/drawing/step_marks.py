@@ -14,7 +14,7 @@ CHECKPOINT: Span = ("C", "accent bold")
 EVAL: Span = ("E", "accent bold")
 BOTH: Span = ("B", "accent bold")
 MARK_WORDS = {SLOW: "slow step", BOTH: "checkpoint and evaluation", CHECKPOINT: "checkpoint", EVAL: "evaluation"}
-_NAMES = {"checkpoint": CHECKPOINT, "save": CHECKPOINT, "eval": EVAL, "evaluation": EVAL, "test_generation": EVAL}
+_NAMES = {"checkpoint": CHECKPOINT, "save": CHECKPOINT, "eval": EVAL, "evaluation": EVAL}
 
 
 def _kind(name: str) -> Span | None:

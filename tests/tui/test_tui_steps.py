@@ -1,6 +1,7 @@
 """The table of steps, and one step opened: what they say, and what stays in sight where there is little room."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import sample_views as views
@@ -30,7 +31,8 @@ def test_a_row_says_whether_it_is_a_step_or_a_stretch() -> None:
     assert len(single) == 128 + 1 and single[0].step == 90 and single[0].slow is not None
     assert single[1].step == 487
     stretches = [line for line in lines if line.count > 1]
-    assert stretches[0].name == "1–4" and stretches[1].name == "4–7"
+    assert stretches[0].name == "1–3" and stretches[1].name == "4–7"
+    assert all(line.step + line.count == after.step for line, after in pairwise(stretches[:20])), "each step once"
     assert all(line.step + line.count <= 487 for line in stretches), "nothing is told twice"
     assert stretches[5].phases == {"generation": 2.0}
 

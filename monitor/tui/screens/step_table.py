@@ -86,7 +86,8 @@ def _stretches(curve: Curve, phase_curves: dict[str, Curve], before: int, clock:
     """Return the steps before `before` as ranges, the means that the curve keeps."""
     lines = []
     for x, mean in zip(curve.x, curve.mean, strict=True):
-        first, count = max(1, int(x)), min(curve.width, before - max(1, int(x)))
+        first = max(1, int(x))
+        count = min(int(x) + curve.width, before) - first
         if count < 1:
             break
         phases = {

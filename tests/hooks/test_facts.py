@@ -27,6 +27,7 @@ TOKEN = "hf_" + "aB3" * 8
         (["https://user:pass@host/repo"], ["https://***@host/repo"]),
         (["-c", f"login('{TOKEN}')"], ["-c", "login('***')"]),
         (["--tokenizer", "x", "--max-tokens", "9"], ["--tokenizer", "x", "--max-tokens", "9"]),
+        (["--tokens", "5", "--num-tokens=7"], ["--tokens", "5", "--num-tokens=7"]),
         (["sk-" + "a1" * 10, "AKIA" + "A" * 16, "ghp_" + "a1" * 10], ["***"] * 3),
         (["WANDB_API_KEY=" + "0123456789" * 4], ["WANDB_API_KEY=***"]),
         ([], []),

@@ -65,6 +65,12 @@ def test_two_recordings_are_compared(state: State, tmp_path: Path) -> None:
     assert told["step_seconds"] == [pytest.approx(0.037, rel=0.05), pytest.approx(0.154, rel=0.05)]
 
 
+def test_a_run_is_not_compared_with_itself(state: State, tmp_path: Path) -> None:
+    file = write(tmp_path / "gpt2.jsonl", ended(hf_trainer()))
+    result = state.call("compare", str(file), str(file))
+    assert result.returncode == 2 and b"is both runs" in result.stderr
+
+
 def test_a_recording_that_breaks_off_is_told_as_far_as_it_goes(state: State, tmp_path: Path) -> None:
     told = json.loads(out(state, "report", write(tmp_path / "torn.jsonl", hf_trainer(), torn=True), "--json"))
     assert told["outcome"]["state"] == "lost" and told["progress"]["steps_done"] > 50

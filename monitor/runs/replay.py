@@ -31,6 +31,7 @@ from trainhooks.protocol.limits import clean
 VIEW_SECONDS = 0.45  # seconds between two views
 KEEP_EVERY = 20_000  # events between two kept states: half a second of folding
 MAX_KEPT = 24  # states; at this number every other one is dropped and the distance between them doubles
+OPENING_SECONDS = 1.0  # shown before the first step
 MIN_SPEED, MAX_SPEED = 1 / 16, 1024.0
 
 _decoder = decoder_of(RunState)
@@ -74,6 +75,13 @@ class Player:
     @property
     def length(self) -> float:
         return self._recording.end - self._recording.begin
+
+    @property
+    def opening(self) -> float:
+        """Return the moment to begin at: shortly before the first step ends, as nobody watches a start-up again."""
+        recording = self._recording
+        first = recording.times[recording.steps[0]] if recording.steps else recording.begin
+        return max(recording.begin, first - OPENING_SECONDS)
 
     def play_to(self, moment: float, seconds: float = FOLD_SECONDS) -> bool:
         """Fold towards a moment for about `seconds`. Return whether it is reached."""
@@ -145,7 +153,7 @@ class Playback:
         self._player = player
         self._speed = speed or 1.0
         self._paused = not speed
-        self._target: float | None = None  # a moment to go to, regardless of the speed
+        self._target: float | None = player.opening  # a moment to go to, regardless of the speed
         self._commands: list[Callable[[], None]] = []
         self._wake = threading.Event()
         self._stopped = False
@@ -202,6 +210,7 @@ class Playback:
         self._paused |= stay
 
     def _run(self, on_view: Callable[[View], None]) -> None:
+        self._arrive()
         last = time.monotonic()
         while not self._stopped:
             self._wake.clear()
@@ -229,6 +238,7 @@ class Playback:
 
     def views(self, seconds: float) -> Iterator[View]:
         """Yield a view every `seconds` until the recording ends, for output without a keyboard."""
+        self._arrive()
         last = time.monotonic()
         while not self._player.at_end:
             yield self.view()

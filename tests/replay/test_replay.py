@@ -185,6 +185,15 @@ def test_a_person_at_the_keys(player: Player) -> None:
     feed.stop()
 
 
+def test_it_begins_shortly_before_the_first_step(tmp_path: Path) -> None:
+    story = Story(name="pulsar").span("import torch", 21.0)
+    for _ in range(5):
+        story.step(forward=0.5)
+    playback = Playback(open_player(str(write(tmp_path / "pulsar.jsonl", story.events))))
+    first = next(playback.views(0.0))
+    assert first.report.progress.steps_done == 0 and first.label is not None and "0:20/0:23" in first.label
+
+
 def test_speed_and_its_limits(player: Player) -> None:
     feed = Playback(player, 2)
     for _ in range(30):

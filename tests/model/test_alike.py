@@ -132,7 +132,9 @@ def lines_of(told: Story, together: bool) -> list[bytes]:
 
 
 def curves_of(state: RunState) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(curve_arguments(state)))  # a gap becomes null
+    return msgspec.json.decode(
+        msgspec.json.encode(curve_arguments(state), enc_hook=lambda array: array.tolist())
+    )  # a gap becomes null
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

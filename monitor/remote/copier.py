@@ -35,8 +35,9 @@ class Copier:
 
     Attributes:
         path: the copy's directory.
-        is_known: set once the copy says whether the run lives.
+        is_known: set once the copy says whether the run lives, or the first line was cut before.
         is_even: set once it has all that the run had written.
+        error: why the newest line was cut.
     """
 
     target: Target
@@ -45,6 +46,7 @@ class Copier:
     _line: Line | None
     is_known: threading.Event = field(default_factory=threading.Event)
     is_even: threading.Event = field(default_factory=threading.Event)
+    error: str = ""
 
     @classmethod
     def open(cls, target: Target, run: str, asks: bool = True, job: str | None = None) -> Copier:
@@ -129,7 +131,7 @@ class Copier:
         """Copy until `stop` is set; open the line again whenever it was cut. Never raises."""
         pause = FIRST_PAUSE
         while not stop.is_set():
-            lock = None
+            lock, began = None, time.monotonic()
             try:
                 lock = rundir.Lock.acquire(self.path / LOCK)
                 if lock is None:  # another process copies: should it end, this one goes on
@@ -138,13 +140,14 @@ class Copier:
                     self.is_even.set()
                     stop.wait(1.0)
                     continue
-                began = time.monotonic()
                 if self._line is None:
                     self._line = open_line(self.target, asks=False)
                 self._copy(stop=stop)
             except (LineCut, BadFrame, OSError, UserError) as error:
+                self.error = clean(str(error), MAX_NAME)
                 if (known := far_of(self.path)) is not None:
-                    write_far(self.path, replace(known, error=clean(str(error), MAX_NAME)))
+                    write_far(self.path, replace(known, error=self.error))
+                self.is_known.set()
                 pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(LONGEST_PAUSE, 2 * pause)
             finally:
                 if lock is not None:
@@ -199,15 +202,25 @@ class CopyThread:
         self._thread = threading.Thread(target=copier.keep_on, args=(self._stop,), name="copier", daemon=True)
 
     def __enter__(self) -> Path:
+        """
+        Raises:
+            UserError: nothing comes of the run.
+        """
         remove_old()
         self._thread.start()
         self._copier.is_known.wait(ANSWER_SECONDS)
+        if far_of(self._copier.path) is None:
+            self.__exit__()
+            raise UserError(f"{self._copier.target.host}: {self._copier.error or 'no answer'}")
         self._copier.is_even.wait(FIRST_SECONDS)
         return self._copier.path
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(3.0)
+        if self._thread.ident is None:  # it was not started
+            self._copier.close()
+        else:
+            self._thread.join(3.0)
 
 
 def _found(line: Line, run: str, job: str | None) -> str:

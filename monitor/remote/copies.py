@@ -140,11 +140,17 @@ def known_copies() -> list[Path]:
 
 
 def remove_old() -> None:
-    """Remove copies beyond a number, and those that were not written for a month. None that is being written."""
+    """Remove copies beyond a number, and those that were not written for a month. None that is being written.
+
+    A job goes with the first of its parts.
+    """
     oldest = time.time() - KEPT_DAYS * 24 * 3600
     for place, copy in enumerate(known_copies()):
         if (place >= KEPT_COPIES or _written(copy) < oldest) and not rundir.lock_held(copy / LOCK):
             shutil.rmtree(copy, ignore_errors=True)
+    for job in copies_dir().glob(f"*/*/{PARTS}"):
+        if not all(part.is_dir() for part in parts_of(job.parent)):
+            shutil.rmtree(job.parent, ignore_errors=True)
 
 
 def _written(copy: Path) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from trainhooks.protocol import rundir
-from trainhooks.protocol.events import Frames, Hello
 
 CLOCKS = "clocks.json"  # in the directory of a run of several hosts: journal -> seconds to add to its times
 MAX_SHIFT = 1e10  # seconds: clocks count from a boot, or from 1970
@@ -34,7 +33,6 @@ def move(events: Iterable[Any], seconds: float) -> None:
             event.start = [each + seconds for each in start]
         elif start is not None:
             event.start = start + seconds
-        if isinstance(event, Hello) and event.process_started is not None:
-            event.process_started += seconds
-        elif isinstance(event, Frames) and event.begin is not None:
-            event.begin += seconds
+        for name in ("begin", "process_started"):
+            if (moment := getattr(event, name, None)) is not None:
+                setattr(event, name, moment + seconds)

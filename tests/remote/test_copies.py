@@ -1,0 +1,112 @@
+"""What is kept of other hosts' runs, and which of them are one job."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from monitor.errors import UserError
+from monitor.remote.clocks import Clock, Exchange
+from monitor.remote.copies import FAR, KEPT_DAYS, PARTS, Far, copy_path, far_of, remove_old, write_far
+from monitor.remote.joined import join
+from monitor.sources.host_clocks import move
+from tests.launch.conftest import State
+from tests.remote import hostile
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import KINDS, Steps
+
+MOMENTS = {"t", "start", "begin", "process_started"}  # fields that hold a reading of the host's clock
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path / "near"))
+
+
+def _part(host: str, rank: int, began: float, ended: float | None, job: str = "job7") -> Path:
+    """Return the copy of a part of a job that torchrun has named."""
+    copy = copy_path(host, "train-1")
+    rundir.write_json(copy / rundir.IDENTITY, {"started": began, "boot_id": host})
+    if ended is not None:
+        rundir.write_json(copy / rundir.EXIT, {"exit_code": 0, "ended": ended})
+    environment = {"TORCHELASTIC_RUN_ID": job, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    hello = {"kind": "hello", "producer": f"p{rank}", "seq": 0, "t": 1.0, "rank": rank}
+    line = json.dumps({**hello, "facts": {"environment": environment}})
+    (copy / f"rank-{rank}-p{rank}.jsonl").write_text(line + "\n")
+    write_far(copy, Far(host, "train-1", alive=ended is None, heard=time.time()))
+    return copy
+
+
+def test_a_name_that_was_used_before_is_another_job() -> None:
+    now = time.time()
+    first, second = _part("a", 0, now - 1000, now - 600), _part("b", 1, now - 300, None)
+    with pytest.raises(UserError, match="one ended before the other began"):
+        join([first, second])
+
+
+def test_parts_that_lived_together_are_one_job() -> None:
+    now = time.time()
+    run = join([_part("b", 1, now - 300, None), _part("a", 0, now - 299, None)])
+    assert {journal.name for journal in rundir.journals(run)} == {"rank-0-p0.jsonl", "rank-1-p1.jsonl"}
+    far = far_of(run)
+    assert far is not None and far.host == "a" and far.alive
+
+
+@pytest.mark.parametrize("job", ["none", ""])
+def test_a_launcher_that_gives_no_name_joins_nothing(job: str) -> None:
+    now = time.time()
+    with pytest.raises(UserError, match="gives the job no name over hosts"):
+        join([_part("a", 0, now, None, job), _part("b", 1, now, None, job)])
+
+
+def test_old_copies_go_and_jobs_with_them() -> None:
+    now = time.time()
+    old, new = _part("a", 0, now - 9, None), _part("b", 1, now - 9, None)
+    run = join([old, new])
+    remove_old()
+    assert old.is_dir() and new.is_dir() and (run / PARTS).is_file()
+    before = now - (KEPT_DAYS + 1) * 24 * 3600
+    os.utime(old / FAR, (before, before))
+    remove_old()
+    assert not old.exists() and new.is_dir() and not run.exists()
+
+
+def test_every_time_of_every_kind_is_moved() -> None:
+    """A new field that holds a reading of a clock has to be known here, or ranks of two hosts come apart."""
+    for kind in KINDS.values():
+        event = kind(producer="p", seq=0, t=1.0)
+        names = {each.name for each in dataclasses.fields(event)}
+        for name in MOMENTS & names:
+            setattr(event, name, [1.0, 2.0] if isinstance(event, Steps) and name == "start" else 1.0)
+        move([event], 10.0)
+        for name in MOMENTS & names:
+            moved = getattr(event, name)
+            assert moved == ([11.0, 12.0] if isinstance(moved, list) else 11.0), (kind, name)
+
+
+def test_the_shortest_way_tells_the_clock() -> None:
+    clock = Clock()
+    clock.add(Exchange(10.0, 10.4, 110.35))
+    clock.add(Exchange(20.0, 20.002, 120.001))
+    clock.add(Exchange(30.0, 30.3, 130.05))
+    best = clock.best(30.3)
+    assert best is not None and best.offset == pytest.approx(100.0) and best.uncertainty(20.002) == pytest.approx(0.001)
+
+
+def test_a_clock_that_jumped_is_told_anew() -> None:
+    clock = Clock()
+    clock.add(Exchange(10.0, 10.002, 110.001))
+    clock.add(Exchange(20.0, 20.4, 90.2))
+    best = clock.best(20.4)
+    assert best is not None and best.offset == pytest.approx(70.0)
+
+
+def test_a_host_that_tells_nothing_ends_the_command(near: State) -> None:
+    done = near.call("attach", "--via", f"{sys.executable} {hostile.__file__} garbage", "box:r")
+    assert done.returncode == 2 and done.stderr.startswith(b"trainmon: box: ") and done.stderr.count(b"\n") == 1

@@ -70,7 +70,8 @@ def make_report(state: RunState, context: RunContext) -> Report:
     """Return everything that is known of the run at `context.now`."""
     outcome = _outcome(state, context)
     wall = wall_time.wall_parts(state, context, outcome)
-    main, comparison, called = state.main, compare_ranks(state.ranks), arrivals(state)
+    main, called = state.main, arrivals(state)
+    comparison = compare_ranks(state.ranks) if called is None else None  # phases tell less than calls
     position = progress_of(state, context, outcome, wall)
     device, host_phases = device_use(state), _phases(state)
     typical = device_ranks(state)

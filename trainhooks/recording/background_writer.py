@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import sys
 import threading
@@ -20,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 from trainhooks.device.device_lane import DeviceLane
 from trainhooks.device.device_times import DeviceTimes
 from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, is_alive, monotonic_seconds
-from trainhooks.own_thread import PAUSE, unpatched
+from trainhooks.own_thread import PAUSE, release_interpreter
 from trainhooks.program_errors import FAILED, failure, show
 from trainhooks.protocol import calls, control, process_identity, rundir, secrets
 from trainhooks.protocol.encoding import fitting_line, lines_encoder, to_dict
@@ -48,7 +47,6 @@ from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
 from trainhooks.recording.tasks import waiting_tasks
 from trainhooks.recording.trace_events import TraceEvents
 
-_release = unpatched(select, "select")
 WAKE_SECONDS = 0.05
 ACTOR_WAKE_SECONDS = 0.5  # of a process that only steps environments: there may be many, and each puts as seldom
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
@@ -270,7 +268,7 @@ class BackgroundWriter:
             while left > 0:
                 left -= batches.assemble(entries, SLICE_ENTRIES)
                 self._stamp(assembler.events)
-                _release((), (), (), 0)  # releases the interpreter, without the timer that sleep(0) arms
+                release_interpreter()
                 self._room.renew()
             if ended and not entries:
                 self._forget(lane)

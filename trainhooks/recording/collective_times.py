@@ -7,13 +7,13 @@ of all ranks. The recorder is read as a whole, which holds the interpreter for s
 
 from __future__ import annotations
 
-import select
 import sys
 import time
 from bisect import bisect_right
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from trainhooks.lane_entries import NANOSECOND, host_clock, monotonic_seconds
+from trainhooks.own_thread import release_interpreter
 from trainhooks.protocol.encoding import to_dict
 from trainhooks.protocol.events import Collectives
 from trainhooks.protocol.limits import MAX_CALLS
@@ -21,19 +21,13 @@ from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.collectives import Call, calls_since
 from trainhooks.recording.step_annotations import ProcessState
-from trainhooks.recording.step_blocks import Mapping, StepEvent, step_times
+from trainhooks.recording.step_blocks import Mapping, StepEvent, StepTimes, step_times
 
 WINDOW_STEPS = 32
 FIRST_STEP = 8  # those before compile, allocate and fill caches
 MIN_DISTANCE = 64  # steps between the begins of two windows; a power of two, as all distances are
 MAX_SHARE = 0.002  # of the time: what reading may hold the interpreter for
 MAX_WINDOW_SECONDS = 20.0  # after which the whole steps of a window so far are told
-
-
-class _Step(NamedTuple):
-    number: int
-    began: int  # nanoseconds of the host clock
-    ended: int
 
 
 class CollectiveTimes:
@@ -50,7 +44,7 @@ class CollectiveTimes:
         self._seen = 0  # steps at the last look
         self._batches: Optional[BatchAssembler] = None  # of the lane that is looked at
         self._marks: List[Tuple[int, str]] = []
-        self._steps: List[_Step] = []
+        self._steps: List[StepTimes] = []
         self._since = 0.0  # when the window was opened, or last told of
 
     def mark(self, events: List[StepEvent]) -> None:
@@ -60,8 +54,7 @@ class CollectiveTimes:
         for event in events:
             step = step_times(event)
             if step is not None and step.in_main_loop and 0 <= step.number - self._first < WINDOW_STEPS:
-                began = int(step.start * NANOSECOND)
-                self._steps.append(_Step(step.number, began, began + int(step.duration * NANOSECOND)))
+                self._steps.append(step)
 
     def take(self, batches: Optional[BatchAssembler]) -> List[Mapping]:
         """Return what a window has shown, once it is over.
@@ -113,11 +106,11 @@ class CollectiveTimes:
     def _event(self) -> Optional[Collectives]:
         if not self._steps:
             return None
-        steps = sorted(self._steps, key=lambda step: step.began)
-        began, ended = steps[0].began, steps[-1].ended
+        steps = sorted(self._steps, key=lambda step: step.start)
+        began, ended = int(steps[0].start * NANOSECOND), _end(steps[-1])
         asked = host_clock()
         offset = time.time_ns() - asked
-        called = calls_since(began + offset, _release)
+        called = calls_since(began + offset, release_interpreter)
         cost = (host_clock() - asked) / NANOSECOND
         seconds = (ended - began) / NANOSECOND / len(steps)
         while self._distance * seconds * MAX_SHARE < cost and self._distance < 2**20:
@@ -126,9 +119,14 @@ class CollectiveTimes:
         return _event(inside[:MAX_CALLS], sorted(self._marks), steps) if inside else None
 
 
-def _event(called: List[Call], marks: List[Tuple[int, str]], steps: List[_Step]) -> Collectives:
+def _end(step: StepTimes) -> int:
+    """Return its end in nanoseconds."""
+    return int((step.start + step.duration) * NANOSECOND)
+
+
+def _event(called: List[Call], marks: List[Tuple[int, str]], steps: List[StepTimes]) -> Collectives:
     """Return the event of these calls, with their phases and what follows each of them."""
-    began, ended = steps[0].began, steps[-1].ended
+    began, ended = int(steps[0].start * NANOSECOND), _end(steps[-1])
     event = Collectives(producer="", seq=0, t=ended / NANOSECOND)
     event.begin, event.first, event.steps = began / NANOSECOND, steps[0].number, len(steps)
     totals: Dict[str, int] = {}
@@ -137,7 +135,7 @@ def _event(called: List[Call], marks: List[Tuple[int, str]], steps: List[_Step])
         if inside > 0:
             totals[phase] = totals.get(phase, 0) + inside
     event.seconds = [(phase, ns / NANOSECOND) for phase, ns in totals.items()]
-    times, ends = [t for t, _ in marks], [step.ended for step in steps]
+    times, ends = [t for t, _ in marks], [_end(step) for step in steps]
     kinds: Dict[Tuple[str, str, str, int], int] = {}
     following = [call.created for call in called[1:]]
     for call, next_call in zip(called, [*following, ended]):
@@ -150,8 +148,3 @@ def _event(called: List[Call], marks: List[Tuple[int, str]], steps: List[_Step])
         event.calls.append((kind, call.number, step, *micros))
     event.kinds = list(kinds)
     return event
-
-
-def _release() -> None:
-    """Release the interpreter, without the timer that sleep(0) arms."""
-    select.select((), (), (), 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import select
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from trainhooks.device.device_lane import DeviceLane
 from trainhooks.lane_entries import NANOSECOND, host_clock, monotonic_seconds
+from trainhooks.own_thread import release_interpreter
 from trainhooks.protocol import control
 from trainhooks.protocol.control import Answer, TraceRequest
 from trainhooks.protocol.encoding import to_dict
@@ -245,7 +245,7 @@ class TraceEvents:
             since = trace.began if trace.was_idle else None
             event = kernel_trace(recorded, marks, since, trace.until)
         else:
-            event = operator_trace(recorded, marks, _release)
+            event = operator_trace(recorded, marks, release_interpreter)
         if trace.left_out is not None:  # what ran last is missing
             event.busy, event.kernel_seconds, event.idle = None, None, []
         event.first, event.steps = min(inside), len(inside)
@@ -255,7 +255,7 @@ class TraceEvents:
             event.asked = wish.number
             if wish.request.events and self.events_file is not None:
                 about = {"producer": producer, "asked": wish.number, "device": event.device, "first": event.first}
-                write_events(self.events_file, about, trace, recorded, marks, _release)
+                write_events(self.events_file, about, trace, recorded, marks, release_interpreter)
         return to_dict(event)
 
     def _part_event(self, trace: Finished, since: int, marks: List[Tuple[int, str]]) -> Optional[Mapping]:
@@ -279,13 +279,10 @@ def _read(trace: Finished) -> Tuple[Finished, List[profiler.Recorded]]:
     began = host_clock()
     events = trace.result.events()
     held = host_clock() - began
-    return trace._replace(pause=trace.pause + held), list(in_slices(profiler.read(events, trace.session), _release))
+    return trace._replace(pause=trace.pause + held), list(
+        in_slices(profiler.read(events, trace.session), release_interpreter)
+    )
 
 
 def _shared(one: Tuple[float, float], other: Tuple[float, float]) -> float:
     return max(0.0, min(one[1], other[1]) - max(one[0], other[0]))
-
-
-def _release() -> None:
-    """Release the interpreter, without the timer that sleep(0) arms."""
-    select.select((), (), (), 0)

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 from monitor.arrays import BoolArray, FloatArray, IntArray, np
 from trainhooks.protocol.events import Collectives
@@ -89,9 +90,7 @@ class Arrivals:
     own: dict[int, dict[str, float]]  # mean seconds a step of each rank by phase, without its waits
     late: int | None  # the rank that the others wait for, where that is clear
     late_steps: int  # in which it was
-    transfer: (
-        float  # mean seconds a step from the last rank's call to the end of backward; no other work is known there
-    )
+    transfer: float  # mean seconds a step from the last rank's last call in backward to the end of that
     calls: float  # mean number of collectives a step
     size: float  # mean bytes a step
 
@@ -107,7 +106,7 @@ class _Columns:
     steps: IntArray
     called: FloatArray
     until: FloatArray
-    phases: list[str]
+    phases: Any
     sizes: IntArray
     last: BoolArray  # whether another phase follows, not another call
 
@@ -124,7 +123,7 @@ def _columns(windows: list[CallWindow]) -> _Columns:
         np.concatenate([each.steps for each in windows]),
         called,
         until,
-        [each.phases[place] for each in windows for place in each.places.tolist()],
+        np.concatenate([np.array(each.phases)[each.places] for each in windows]),
         np.concatenate([each.sizes for each in windows]),
         np.append(until[:-1] < called[1:], True),
     )
@@ -172,7 +171,7 @@ def compare_arrivals(ranks: Mapping[int, RankCalls], hosts: Mapping[int, str | N
     outside: dict[int, float] = {}
     tails = []
     for place, (rank, each) in enumerate(columns.items()):
-        phases = np.array([each.phases[at] for at in places[rank]])
+        phases = each.phases[places[rank]]
         own[rank] = _own(ranks[rank].windows, phases, waited[place] / steps)
         ends = last[place] & (phases == BACKWARD)
         outside[rank] = float(waited[place][phases != BACKWARD].sum()) / steps
@@ -219,7 +218,7 @@ def _late(charged: FloatArray, order: list[int], period: float) -> tuple[int | N
     return (order[slowest] if clear else None), steps
 
 
-def _own(windows: list[CallWindow], phases: IntArray, waited: FloatArray) -> dict[str, float]:
+def _own(windows: list[CallWindow], phases: Any, waited: FloatArray) -> dict[str, float]:
     """Return the mean seconds a step by phase, without the waits in it."""
     count = sum(window.count for window in windows)
     found: dict[str, float] = {}

@@ -45,7 +45,7 @@ def test_trainmon_alone_shows_the_runs_opens_one_and_comes_back(box: Box) -> Non
 
 def test_a_replay_on_a_terminal(box: Box) -> None:
     terminal = box.trainmon("replay", str(RECORDING), "--speed", "0")
-    terminal.wait_for(lambda screen: "REPLAY · paused at 0:00" in screen)
+    terminal.wait_for(lambda screen: "REPLAY · paused at" in screen)
     for _ in range(3):
         terminal.press(".")
     terminal.wait_for(lambda screen: "step 3 of 60" in screen)
@@ -57,7 +57,7 @@ def test_a_replay_on_a_terminal(box: Box) -> None:
 
 def test_a_key_copies_the_short_report_of_what_is_on_screen(box: Box) -> None:
     terminal = box.trainmon("replay", str(RECORDING), "--speed", "0")
-    terminal.wait_for(lambda screen: "REPLAY · paused at 0:00" in screen)
+    terminal.wait_for(lambda screen: "REPLAY · paused at" in screen)
     for _ in range(19):
         terminal.press(")")
     terminal.wait_for(lambda screen: "of 60" in screen)

@@ -36,6 +36,7 @@ from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments
 from monitor.model.wall_time import RunContext
 from monitor.remote.copies import Far, far_of, fars_of, parts_of
 from monitor.runs import catalogue, figures_cache, state_cache
+from monitor.runs.finding_history import keep_changes, kept_changes
 from monitor.runs.members import Members
 from monitor.runs.run_files import ending, identity, stopped_by
 from monitor.sources import streams
@@ -95,7 +96,8 @@ class Run:
         self._looks: tuple[StartLook, ...] = ()
         self._checked_at = -LIVENESS_SECONDS
         self._bounds = _bounds()
-        self._log = FindingLog()
+        # A rank of its own has findings of its own, for as long as somebody looks at it.
+        self._log = FindingLog(kept_changes(path) if rank is None and chosen is None else [])
         self._open: dict[str, tuple[str | None, int]] = {}  # producer -> open phase, number of open spans
         self.has_news = False  # whether an event was folded that a screen should show at once
         self._measured = False
@@ -296,7 +298,10 @@ class Run:
 
     def _finding_changes(self, view: View, loading: bool) -> tuple[FindingChange, ...]:
         """Return the findings that changed since the last view; add all changes so far to the report's alerts."""
-        changed = () if loading else tuple(self._log.update(view.report.findings, time.monotonic()))
+        is_last = view.report.outcome.state != "running"
+        changed = () if loading else tuple(self._log.update(view.report.findings, time.monotonic(), is_last))
+        if self._rank is None and self._chosen is None:
+            keep_changes(self.path, (change for change in changed if change.kind != "present"))
         since = time.time() - time.monotonic()
         rows = [Alert(change.t + since, change.finding.code, str(change)) for change in self._log.turns]
         if rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from monitor.alerts import MAX_COMMAND_SECONDS, MAX_WAITING, MIN_REPEAT_SECONDS,
 from monitor.diagnosis.finding_log import CLEARED_AFTER, FindingLog
 from monitor.model.report import Finding, Outcome
 from monitor.model.view import FindingChange, View
+from monitor.runs.finding_history import keep_changes, kept_changes
 from monitor.tui.feed import NewAlerts, notification
 
 from ..launch.conftest import wait_for
@@ -233,3 +235,38 @@ def test_notifications_where_the_terminal_has_them(environment: dict[str, str], 
 def test_a_notification_carries_no_control_of_its_own() -> None:
     sent = notification("a\x07b\x1b]52;c;x\x07", {"TERM": "foot"})
     assert sent.count("\x1b") == 1 and sent.count("\x07") == 1 and sent.endswith("\x07")
+
+
+# What an earlier reader saw
+
+
+def test_changes_outlive_who_saw_them(tmp_path: Path) -> None:
+    log = FindingLog()
+    log.update([found("idle", "info")], 0.0)
+    keep_changes(tmp_path, log.update([found(), found("oom-risk")], 1.0))
+    again = FindingLog(kept_changes(tmp_path))
+    assert kinds(again.turns) == [("appeared", "input-bound"), ("appeared", "oom-risk")]
+    assert kinds(again.update([found()], 100.0)) == [("present", "input-bound")], "who comes is told what is there"
+    assert kinds(again.update([found()], 100.0 + CLEARED_AFTER)) == [("cleared", "oom-risk")]
+
+
+def test_two_who_watch_are_one_change(tmp_path: Path) -> None:
+    now = time.monotonic()
+    for t in (now, now + 1.0):
+        keep_changes(tmp_path, [replace(appeared(), t=t)])
+    assert kinds(kept_changes(tmp_path)) == [("appeared", "input-bound")]
+
+
+def test_what_no_findings_are_is_left_out(tmp_path: Path) -> None:
+    keep_changes(tmp_path, [replace(appeared("a"), finding=Finding(code="a", severity="warning", title="a\x1b[31m")), appeared()])
+    with (tmp_path / "finding-changes.jsonl").open("ab") as out:
+        out.write(b'{"time": 1e999, "kind": "appeared", "code": "b", "severity": "warning", "title": ""}\n')
+        out.write(b'{"time": 1, "kind": "gone", "code": "b", "severity": "warning", "title": ""}\n\xff\n[]\n{"time": 1')
+    changes = kept_changes(tmp_path)
+    assert kinds(changes) == [("appeared", "a"), ("appeared", "input-bound")] and "\x1b" not in changes[0].finding.title
+
+
+def test_an_ended_run_clears_nothing(tmp_path: Path) -> None:
+    log = FindingLog([appeared()])
+    log.update([], 0.0)
+    assert log.update([], 2 * CLEARED_AFTER, is_last=True) == []

@@ -279,6 +279,26 @@ def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.Mo
     assert load(tmp_path) == kept
 
 
+def test_a_finding_that_came_while_one_reader_watched_is_an_alert_for_the_next(tmp_path: Path) -> None:
+    """As after `d` and `trainmon attach`."""
+    told = Story(name="told")
+    path = told.write(tmp_path)
+    with contextlib.closing(Run(tmp_path)) as watched:
+        watched.advance()
+        watched.view()
+        before = len(told.events)
+        for _ in range(40):
+            told.step(data=3, forward=1)
+        with open(path, "ab") as out:
+            out.writelines(line_of(event) for event in told.events[before:])
+        watched.advance()
+        seen = [(alert.code, alert.text) for alert in watched.view().report.alerts]
+    assert "input-bound" in dict(seen)
+    with contextlib.closing(Run(tmp_path)) as again:
+        again.advance()
+        assert [(alert.code, alert.text) for alert in again.view().report.alerts] == seen
+
+
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"\x93\x01\x02\x03"])
 def test_a_keepsake_that_is_broken_is_passed_over(tmp_path: Path, content: bytes) -> None:
     life().bye().write(tmp_path)

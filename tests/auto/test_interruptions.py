@@ -128,6 +128,7 @@ print(names, len([one for one in refs if type(one.__callback__).__name__ == 'par
 """
 
 
+@pytest.mark.long
 def test_no_python_runs_as_something_of_the_program_goes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CALLBACKS)
     seen = watched(tmp_path, str(tmp_path / "train.py"))

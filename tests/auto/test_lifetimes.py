@@ -65,6 +65,7 @@ print("the same:", all(one is other for one, other in zip(held, now)))
 """
 
 
+@pytest.mark.long
 def test_no_parameter_is_referred_to_weakly_so_that_torch_can_swap_it(tmp_path: Path) -> None:
     (tmp_path / "swapped.py").write_text(SWAPPED)
     seen = watched(tmp_path, str(tmp_path / "swapped.py"))

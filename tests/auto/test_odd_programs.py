@@ -141,6 +141,7 @@ print(asked)
 """
 
 
+@pytest.mark.long
 def test_threads_are_asked_for_no_lock(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HEAD + LOCKS_THAT_YIELD)
     seen = watched(tmp_path, str(tmp_path / "train.py"))

@@ -85,12 +85,14 @@ def told(tmp_path: Path, kind: str) -> tuple[dict[str, Any], list[str]]:
     return found, [finding.code for finding in run.report.findings]
 
 
+@pytest.mark.long
 def test_a_target_that_is_never_updated_is_told_first(tmp_path: Path) -> None:
     found, codes = told(tmp_path, "never")
     assert found["unchanged"] >= 16 and found["alike"] < found["unchanged"]
     assert codes[0] == "target-not-updated"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [long("average"), "rarely", "reference", long("random"), long("opponent")])
 def test_other_copies_are_not(tmp_path: Path, kind: str) -> None:
     found, codes = told(tmp_path, kind)

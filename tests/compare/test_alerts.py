@@ -258,7 +258,9 @@ def test_two_who_watch_are_one_change(tmp_path: Path) -> None:
 
 
 def test_what_no_findings_are_is_left_out(tmp_path: Path) -> None:
-    keep_changes(tmp_path, [replace(appeared("a"), finding=Finding(code="a", severity="warning", title="a\x1b[31m")), appeared()])
+    keep_changes(
+        tmp_path, [replace(appeared("a"), finding=Finding(code="a", severity="warning", title="a\x1b[31m")), appeared()]
+    )
     with (tmp_path / "finding-changes.jsonl").open("ab") as out:
         out.write(b'{"time": 1e999, "kind": "appeared", "code": "b", "severity": "warning", "title": ""}\n')
         out.write(b'{"time": 1, "kind": "gone", "code": "b", "severity": "warning", "title": ""}\n\xff\n[]\n{"time": 1')

@@ -48,6 +48,7 @@ def test_no_is_no(box: Box, training: subprocess.Popen[bytes], tmp_path: Path) -
     assert not (box.path / "runs").exists() and training.poll() is None
 
 
+@pytest.mark.long
 def test_yes_opens_the_dashboard_and_the_recording_goes_on_without_it(
     box: Box, training: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

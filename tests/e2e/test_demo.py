@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e.conftest import ROOT, Box
 
+pytestmark = pytest.mark.long  # the run alone takes some ten seconds
+
 STEPS = 40
 
 
@@ -33,7 +35,6 @@ def trainmon(box: Box, *words: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.long
 def test_every_key_of_the_contract_is_there(told: dict[str, Any]) -> None:
     for part, keys in {
         "run": "id name command host started ranks facts",

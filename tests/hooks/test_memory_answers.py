@@ -118,6 +118,7 @@ def test_tracemalloc_runs_for_its_caller_alone(train: Trainings) -> None:
     assert marked, "the steps that it made slower are marked, so that no baseline holds them"
 
 
+@pytest.mark.long
 def test_it_ends_where_no_step_does(train: Trainings, monkeypatch: pytest.MonkeyPatch) -> None:
     still = "with th.step(): pass\nopen('go', 'w').close()\nwhile os.path.exists('go'): sleep(0.01)"
     process, path = started(train, still)

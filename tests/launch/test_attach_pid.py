@@ -289,6 +289,7 @@ def test_another_user_s_process_is_refused_even_to_root(state: State) -> None:
         foreign.wait()
 
 
+@pytest.mark.long
 def test_without_a_terminal_it_needs_a_yes(state: State, start: Start, tmp_path: Path) -> None:
     process = start("go()", "--api-key=hunter2hunter2", "\x1b]0;owned\x07\u202e\n")
     wait_for(lambda: b"train.py" in Path(f"/proc/{process.pid}/cmdline").read_bytes())

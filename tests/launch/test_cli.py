@@ -111,6 +111,7 @@ def test_attach_without_a_terminal_prints_until_the_end(state: State, tmp_path: 
     front.wait(20)
 
 
+@pytest.mark.long
 def test_attach_asks_which_of_several(state: State) -> None:
     fronts = [state.start("sleep", "60", options=("--name", name)) for name in ("one", "two")]
     ended = state.call("attach", "--once")

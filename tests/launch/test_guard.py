@@ -23,6 +23,7 @@ def outcome(state: State) -> dict[str, object]:
     return told
 
 
+@pytest.mark.long
 def test_a_loss_that_is_not_finite_ends_the_run(state: State) -> None:
     done = state.run(*python(NAN), options=("--stop-on", "cost=9,nonfinite-loss", "--price", "1"))
     told = outcome(state)
@@ -34,6 +35,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(state: State) -> None:
     assert json.loads(state.call("ls", "--json").stdout)[0]["state"] == "killed"
 
 
+@pytest.mark.long
 def test_the_configuration_names_conditions_too_and_the_option_wins(state: State) -> None:
     state.path.mkdir(exist_ok=True)
     (state.path / FILE_NAME).write_text('[run]\nstop_on = "ends-after=1s"\n')
@@ -72,6 +74,7 @@ time.sleep(SECONDS)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("writes", "killed"), [(40, False), (0, True)])
 def test_what_still_writes_is_not_killed(state: State, writes: int, killed: bool) -> None:
     code = SAVES.replace("WRITES", str(writes)).replace("SECONDS", "60" if killed else "0")

@@ -37,6 +37,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", COMMANDS)
 def test_the_command_tells_why_at_the_end_of_run_and_in_the_report(state: State, how: str) -> None:
     ended = state.run(*COMMANDS[how])
@@ -62,6 +63,7 @@ def test_a_process_tells_it_where_the_command_does_not(state: State, tmp_path: P
     assert SCRIPTS[how].encode() in ended.stderr
 
 
+@pytest.mark.long
 def test_a_program_that_is_reached_is_not_accused(state: State, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(f"PYTHONPATH=.:$PYTHONPATH exec {sys.executable} -c '{SLOW}'\n")
@@ -79,6 +81,7 @@ def test_children_of_a_program_may_be_isolated(state: State) -> None:
 # A run in a run
 
 
+@pytest.mark.long
 def test_the_inner_run_records_and_the_outer_one_says_so(state: State, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STEPS)
     inner = [*TRAINMON, "run", "--no-tui", "--name", "inner", "--", sys.executable, str(tmp_path / "train.py")]

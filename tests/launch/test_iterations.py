@@ -70,6 +70,7 @@ def test_any_number_of_steps(state: State, updates: int) -> None:
     assert sum(shares.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_two_kinds_of_iterations(state: State) -> None:
     cycle = reported(state, CACHED)[0]["cycle"]
     kinds = {kind["name"]: kind for kind in cycle["kinds"]}
@@ -78,6 +79,7 @@ def test_two_kinds_of_iterations(state: State) -> None:
     assert kinds["rollout, reward"]["typical_seconds"] > kinds["reward"]["typical_seconds"]
 
 
+@pytest.mark.long
 def test_supervised_training_has_no_iteration(state: State) -> None:
     """The twin."""
     assert reported(state, SUPERVISED)[0]["cycle"] is None

@@ -67,6 +67,7 @@ def test_a_worker_of_the_program_prints_line_by_line_too(state: State) -> None:
     os.close(terminal)
 
 
+@pytest.mark.long
 def test_into_a_pipe_the_program_buffers_as_without_trainmon(state: State) -> None:
     """Without a reader the buffering is the program's own: line by line costs a write a line."""
     code = "import sys; print(sys.stdout.line_buffering)"

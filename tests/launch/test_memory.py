@@ -57,6 +57,7 @@ def test_what_a_training_grows_by(state: State, leaks: str) -> None:
     assert "resident" in words and f"trainmon memory {leaks} --growth" in words and "Grown" not in words
 
 
+@pytest.mark.long
 def test_a_process_that_does_not_answer_is_named(state: State, leaks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from monitor.running import memory_requests
     from trainhooks.protocol.control import MemoryRequest
@@ -72,6 +73,7 @@ def test_a_process_that_does_not_answer_is_named(state: State, leaks: str, monke
     assert "rank 0: no answer" in memory_text.text("run", [rank], Held())
 
 
+@pytest.mark.long
 def test_a_run_that_is_over_cannot_be_asked(state: State) -> None:
     assert state.run("true").returncode == 0
     done = state.call("memory")

@@ -52,6 +52,7 @@ def test_a_line_of_shell_likewise(script: str, expected: str) -> None:
     assert run_name(["bash", "-c", script]) == run_name(["/bin/bash", "-lc", script]) == expected
 
 
+@pytest.mark.long
 def test_the_name_is_the_scripts_when_the_training_reports_in(tmp_path: Path) -> None:
     """The launchers stay silent: it is the script's process that tells its name."""
     package = tmp_path / "pkg"

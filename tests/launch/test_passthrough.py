@@ -29,6 +29,7 @@ def test_a_signal_gives_128_and_its_number(state: State, number: signal.Signals)
     assert (ended["exit_code"], ended["signal"]) == (None, number)
 
 
+@pytest.mark.long
 def test_output_passes_byte_by_byte_and_apart(state: State, tmp_path: Path) -> None:
     data = os.urandom(5_000_000) + b"\xff\x00no line end"
     (tmp_path / "data").write_bytes(data)

@@ -160,6 +160,7 @@ print('same parent', os.getppid() == parent)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("more", "code"), [(8, 0), (60, 137)])
 def test_the_recorder_leaves_before_memory_is_full(state: State, more: int, code: int) -> None:
     group = limited_group(dict.fromkeys(("memory.limit_in_bytes", "memory.max"), 700 << 20))

@@ -319,6 +319,7 @@ def readings(draw: st.DrawFn) -> list[Gpu]:
     return out
 
 
+@pytest.mark.long
 @settings(max_examples=80)
 @given(readings())
 def test_any_readings_keep_the_account_straight(told_readings: list[Gpu]) -> None:

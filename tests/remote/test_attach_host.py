@@ -53,6 +53,7 @@ def test_the_far_side_writes_nothing(far: State, near: State) -> None:
     assert {path: path.stat().st_mtime_ns for path in far.path.rglob("*")} == before
 
 
+@pytest.mark.long
 def test_a_living_run_is_followed_to_its_end(far: State, near: State) -> None:
     front = far.start(*trainings(120, 0.1))
     done = near.call("attach", "--via", via(far), far.only.name, "--json")

@@ -87,6 +87,7 @@ def test_names_without_end_share_a_bucket(kind: str) -> None:
     assert len(state.gpus) <= MAX_DEVICES
 
 
+@pytest.mark.long
 def test_the_overflow_bucket_holds_the_rest_of_a_million_names() -> None:
     state = RunState()
     fold(state, Hello("p", 0, 100.0, wall=1e9))

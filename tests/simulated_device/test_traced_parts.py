@@ -200,6 +200,7 @@ def test_a_profiler_of_the_programs_ends_ours_in_the_middle_of_a_part(play: Play
         assert trace["parts"] and trace.get("steps", 0) == 0
 
 
+@pytest.mark.long
 def test_an_error_ends_the_step_in_the_middle_of_a_part(play: Plays) -> None:
     found = run(
         play,
@@ -227,6 +228,7 @@ def test_a_healthy_training_of_long_steps_stays_silent(play: Plays) -> None:
 SLOW = "device.kernels = {**KERNELS, 'forward': ('void at::native::conv_depthwise2d_forward_kernel<float>(int)',)}"
 
 
+@pytest.mark.long
 def test_a_slow_kernel_in_micro_batches_is_found(play: Plays) -> None:
     """It takes 31% of the step, a third of what was traced: the optimizer was not."""
     found = run(play, ACCUMULATED + train(20), before=SLOW)

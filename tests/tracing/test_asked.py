@@ -190,6 +190,7 @@ def _is_connected(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_what_it_would_print_is_asked_about_first(start: Callable[..., Live]) -> None:
     live = start(KINETO_LOG_LEVEL="4")
     refused = live.trace()
@@ -226,12 +227,14 @@ def test_what_forbids_a_trace_forbids_this_one(
     assert not asked_traces(live)
 
 
+@pytest.mark.long
 def test_where_nobody_listens_the_reason_is_told(start: Callable[..., Live]) -> None:
     live = start(TRAINMON_CONTROL="0")
     told = live.trace("--yes")
     assert told.returncode == 2 and told.stderr.endswith(b"control is off: by setting\n")
 
 
+@pytest.mark.long
 def test_a_training_beside_the_main_thread_is_traced_once_its_doubt_is_known(start: Callable[..., Live]) -> None:
     live = start(beside=True)
     told = live.trace()

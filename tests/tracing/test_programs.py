@@ -69,6 +69,7 @@ def test_the_report_says_what_ran(plain: Watched) -> None:
     assert plain.report.device is None
 
 
+@pytest.mark.long
 def test_the_program_sees_no_difference(plain: Watched, tmp_path: Path) -> None:
     """The same losses and random numbers to the last digit, and nothing on its streams."""
     off = run(tmp_path, env={"TRAINMON_TRACE": "0"})
@@ -89,6 +90,7 @@ def test_where_it_could_be_in_the_way_nothing_is_traced(tmp_path: Path, env: dic
     assert not told.events("trace") and told.facts["tracing"] == why
 
 
+@pytest.mark.long
 def test_a_value_of_the_users_stays(tmp_path: Path) -> None:
     before = "import os; print(os.environ['KINETO_LOG_LEVEL'], os.environ['TEARDOWN_CUPTI'])"
     told = run(tmp_path, before=before, env={"KINETO_LOG_LEVEL": "3", "TEARDOWN_CUPTI": "0"})
@@ -102,12 +104,14 @@ seen.start()
 """
 
 
+@pytest.mark.long
 def test_a_program_that_made_a_profiler_is_not_traced(tmp_path: Path) -> None:
     told = run(tmp_path, before=SCHEDULED)
     assert not told.events("trace") and told.facts["tracing"] == "off: the program uses a profiler"
     assert told.err == ""
 
 
+@pytest.mark.long
 def test_a_profiler_that_starts_later_has_its_own_session(tmp_path: Path) -> None:
     later = "\n    ".join(
         (
@@ -165,6 +169,7 @@ FORK = """
 """
 
 
+@pytest.mark.long
 def test_a_child_forked_inside_a_traced_step_records_nothing(tmp_path: Path) -> None:
     told = steps(tmp_path, FORK.strip())
     assert (told.code, told.out) == (0, "0\n")

@@ -63,6 +63,7 @@ def test_without_the_variable_nothing_is_changed(tmp_path: Path) -> None:
     assert not (tmp_path / trial_settings.APPLIED).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "changed"),
     [

@@ -367,6 +367,7 @@ async def test_the_console_is_searched_and_followed(app_on, screen_text) -> None
         assert "[step 214]" in screen_text(app)
 
 
+@pytest.mark.long
 async def test_the_whole_console_is_scrolled_and_searched(app_on, screen_text, tmp_path) -> None:
     lines = [f"line {n} {'needle' if n in (17, 2500) else 'of the output'}" for n in range(5000)]
     file = tmp_path / "console.log"

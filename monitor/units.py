@@ -169,8 +169,9 @@ def size_of(used: float | None, total: float | None, separator: str = " of ") ->
 
 
 def flow(bytes_per_second: float | None) -> str:
+    """Return `12.4 MiB/s`; `none` where nothing moves."""
     text = size(bytes_per_second)
-    return text if text == UNKNOWN else f"{text}/s"
+    return text if text == UNKNOWN else "none" if not bytes_per_second else f"{text}/s"
 
 
 def number(value: float | str | None) -> str:

@@ -88,6 +88,10 @@ def test_sizes(count: float | None, text: str) -> None:
     assert fmt.size(count) == text
 
 
+def test_where_nothing_moves_no_bytes_are_counted() -> None:
+    assert [fmt.flow(rate) for rate in (None, 0.0, 2048.0)] == ["–", "none", "2.0 KiB/s"]
+
+
 def test_used_and_total_share_a_unit() -> None:
     gib = 1024**3
     assert fmt.size_of(61.2 * gib, 139 * gib) == "61.2 of 139 GiB"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from monitor.model.view import PreviousRun, View
 from monitor.runs.replay import recorded
 from monitor.tui.panels import header
 from monitor.tui.panels.base import ViewOptions
+from monitor.tui.panels.curve_panels import Tokens
 
 RECORDINGS = sorted((Path(__file__).parents[2] / "demo" / "recordings").glob("*.jsonl"))
 SIZES = [(60, 15), (80, 24), (120, 35), (160, 45)]
@@ -77,6 +80,16 @@ def test_better_or_worse_than_the_last_run_is_told_beside_the_loss_and_the_gpus(
     assert "loss 0.4120, falling from 2.31" in row and ("GPU 87% busy, 68 °C" in row or width == 80)
     shown = text(header.header(view, options, width, height))
     assert ("$2.75 of ~$7.57" if height < 8 else "of about $7.57") in shown and "ETA" in shown
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_a_run_has_one_speed_in_the_header_and_above_the_chart(options: ViewOptions, make: Callable[[], View]) -> None:
+    view = make()
+    above = text(Tokens("tokens").body(view, options, 80, 12)[:1])
+    rates = re.findall(r"[\d,.]+[KM]? tok/s", above)
+    shown = text(header.header(view, options, 160, 8))
+    assert bool(rates) == (view.report.throughput.tokens_per_second is not None), above
+    assert all(rate.removesuffix(" tok/s") in shown for rate in rates), (above, shown)
 
 
 def test_without_an_earlier_run_nothing_is_told_of_one(options: ViewOptions) -> None:

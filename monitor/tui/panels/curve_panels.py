@@ -12,7 +12,7 @@ from textual.timer import Timer
 
 from monitor import units
 from monitor.model.report import MetricRow
-from monitor.model.steps.pace import SINCE
+from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.steps.series import Curve, metric_place
 from monitor.model.view import View
 from monitor.tui.drawing.chart import MAX_LABEL_WIDTH, linear
@@ -357,7 +357,7 @@ def pointed_rate(curve: Curve, cursor: int) -> Row:
 class Tokens(CurvePanel):
     def data(self, view: View, options: ViewOptions) -> object:
         place = options.cursor, options.zoom
-        return view.tokens_per_second, view.report.throughput.tokens_per_second, shown_rank(view.report), place
+        return view.tokens_per_second, view.report.throughput, view.report.outcome.state, shown_rank(view.report), place
 
     def heading(self, view: View, options: ViewOptions) -> str:
         return of_rank("Tokens per second", view.report)
@@ -369,13 +369,13 @@ class Tokens(CurvePanel):
         curve = view.tokens_per_second
         if not curve.x:
             return [[("  no token counts", "muted")]]
-        last = next((value for value in reversed(curve.mean) if math.isfinite(value)), None)
-        whole = view.report.throughput.tokens_per_second
-        newest: Row = [("last ", "muted"), (units.rate(last, "tok/s"), "text")]
-        parts: list[Row] = [
-            newest if options.cursor is None else pointed_rate(curve, options.cursor),
-            [(f"{SINCE} ", "muted"), (units.rate(whole, "tok/s"), "text")],
-        ]
+        # The header's figures: with the curve's last point there would be two rates of one run on the screen.
+        whole = view.report.throughput
+        recent = whole.recent.tokens_per_second if view.report.outcome.state == "running" else None
+        parts: list[Row] = [] if options.cursor is None else [pointed_rate(curve, options.cursor)]
+        if recent is not None and options.cursor is None:
+            parts.append([(f"{recent_over(whole) or 'lately'} ", "muted"), (units.rate(recent, "tok/s"), "text")])
+        parts.append([(f"{SINCE} ", "muted"), (units.rate(whole.tokens_per_second, "tok/s"), "text")])
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW_PANEL_HEIGHT else [row]
         return [*head, *self.curve("tokens", curve, width, height - len(head), options, view.step_seconds)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence
 from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
-from monitor.model.report import Finding
+from monitor.model.report import Finding, usual_shares
 from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER
 from monitor.units import age, duration, share
@@ -65,12 +65,14 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     if outside is not None:
         outside.title += _no_bottleneck(evidence) if no_findings else ""
         return outside
-    slowest = max(report.phases, key=lambda row: row.share)
+    shares = usual_shares(report.phases)
+    slowest = max(report.phases, key=lambda row: shares[row.name])
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
     each = "per step"
     if slowest.is_seldom(evidence.steps):
         each = f"each, in {slowest.count:,} of {evidence.steps:,} steps"
-    title = f"{share(slowest.share)} of {'GPU' if bound else 'step'} time is {name}, {duration(slowest.mean)} {each}"
+    of = f"{share(shares[slowest.name])} of {'GPU' if bound else 'step'} time is {name}"
+    title = f"{of}, {duration(slowest.usual_mean)} {each}"
     if bound:
         title = f"{bound}: {title}"
     if no_findings:
@@ -111,8 +113,9 @@ def _details(evidence: Evidence, slowest: str) -> list[str]:
         if baseline.limit and (name := ", ".join(filter(None, (kind.role, kind.stage and f"stage {kind.stage}"))))
     ]
     lines = [f"typical steps: {', '.join(kinds)}"] if 1 < len(kinds) <= MAX_NAMED_KINDS else []
-    others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
-    phases = [f"{row.name} {share(row.share)}" for row in others[:MAX_NAMED_PHASES] if row.share >= MIN_NAMED_SHARE]
+    others = sorted(usual_shares(evidence.report.phases).items(), key=lambda phase: -phase[1])
+    named = [(name, part) for name, part in others if name != slowest and part >= MIN_NAMED_SHARE]
+    phases = [f"{name} {share(part)}" for name, part in named[:MAX_NAMED_PHASES]]
     lines += [f"then {', '.join(phases)}"] if phases else []
     return [*lines, *_busy_lines(evidence)]
 

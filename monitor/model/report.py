@@ -6,6 +6,7 @@ Times are seconds, shares are fractions of 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,6 +200,13 @@ class PhaseRow:
     def is_seldom(self, steps: int) -> bool:
         """Return whether it occurs in so few of these steps that people are told in how many."""
         return 0 < self.count < MOST_STEPS * steps
+
+
+def usual_shares(phases: Sequence[PhaseRow]) -> dict[str, float]:
+    """Return each phase's share of step time without one-offs: a minute of compiling says nothing of other steps."""
+    usual = {row.name: row.share * (row.usual_mean / row.mean if row.mean else 1.0) for row in phases}
+    whole, total = sum(row.share for row in phases), sum(usual.values())
+    return {name: part * whole / total if total else part for name, part in usual.items()}
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ from monitor.diagnosis.explain import shorten_advice
 from monitor.diagnosis.verdict import NO_FINDING
 from monitor.model import group
 from monitor.model.cycle import IDLE_PART
-from monitor.model.report import Finding, GpuRow, Report
+from monitor.model.report import Finding, GpuRow, Report, usual_shares
 from monitor.model.view import View
 from monitor.reports import run_text
 from monitor.reports.time_sections import NO_TIMES
-from monitor.units import UNKNOWN, bar, duration, pace, plural, rate, share, size, size_of
+from monitor.units import UNKNOWN, bar, duration, pace, rate, share, size, size_of
 from trainhooks.protocol.limits import clean
 
 WIDTH = 100  # cells of a line
@@ -174,13 +174,18 @@ def bars(report: Report) -> tuple[str, list[tuple[str, float, float]]] | None:
     """Return the phases of an iteration, or of a step, in the order of the loop: a title; name, seconds and share."""
     cycle = report.cycle
     if cycle is not None and cycle.phases and cycle.count:  # else steps, of which how many make one is unknown
-        many = plural(cycle.count, "iteration", "iterations")
-        title = f"ITERATION{GAP}{duration(cycle.typical_seconds or cycle.seconds)}, median of {many}"
-        rows = [(part.name, part.seconds, part.share) for part in cycle.phases]
+        typical = f"; median {duration(cycle.typical_seconds)}" if cycle.typical_seconds else ""
+        title = f"ITERATION{GAP}{duration(cycle.seconds)}, mean of recent ones ({cycle.count:,} in all){typical}"
+        order = {row.name: place for place, row in enumerate(report.phases)}
+        parts = sorted(cycle.phases, key=lambda part: order.get(part.name, len(order)))
+        rows = [(part.name, part.seconds, part.share) for part in parts]
     elif report.phases:
         clock = "GPU clock" if any(row.clock == "cuda" for row in report.phases) else "host clock"
-        title = f"STEP{GAP}{clock}, mean of a step"
-        rows = [(row.name, row.mean, row.share) for row in report.phases]
+        once = sum(row.share * (1 - row.usual_mean / row.mean) for row in report.phases if row.mean)
+        aside = f"; one-offs, as a first step, took {share(once)} of step time" if once >= MIN_SHARE else ""
+        title = f"STEP{GAP}{clock}, mean of a step{aside}"
+        shares = usual_shares(report.phases)
+        rows = [(row.name, row.usual_mean, shares[row.name]) for row in report.phases]
     else:
         return None
     kept = {name for name, _, _ in sorted(rows, key=lambda row: -row[2])[:MAX_PHASES]}

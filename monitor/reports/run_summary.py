@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitor.diagnosis.answer import answer
 from monitor.diagnosis.explain import gain_text
 from monitor.model import group
-from monitor.model.report import Finding, Report
+from monitor.model.report import Finding, Report, usual_shares
 from monitor.model.view import View
 from monitor.reports import card, gpu_sections, listings, run_text
 from monitor.reports.time_sections import NO_TIMES
@@ -41,8 +41,9 @@ def short(view: View) -> str:
     if report.wall.total and report.progress.steps_done:
         lines.append(f"  wall time: {_account(report)}")
     if report.phases:
-        shares = [f"{clean(row.name, 40)} {share(row.share)}" for row in report.phases if row.share > 0.005][:6]
-        lines.append("  step time: " + ", ".join(shares))
+        shares = usual_shares(report.phases).items()
+        named = [f"{clean(name, 40)} {share(part)}" for name, part in shares if part > 0.005]
+        lines.append("  step time: " + ", ".join(named[:6]))
     if report.metrics:
         values = [f"{clean(name, 40)} {number(row.last)}" for name, row in list(report.metrics.items())[:5]]
         lines.append("  metrics, last: " + ", ".join(values))
@@ -109,8 +110,8 @@ def line(view: View) -> str:
     parts = [f"[{view.label}]" if view.label else "", head if head != UNKNOWN else "", run_text.progress(report)]
     if report.outcome.state == "running":
         parts.append(run_text.speed(report.throughput.recent) or run_text.speed(report.throughput))
-    largest = max(report.phases, key=lambda row: row.share, default=None)
-    parts.append(f"{clean(largest.name, 40)} {share(largest.share)}" if largest is not None else "")
+    largest = max(usual_shares(report.phases).items(), key=lambda phase: phase[1], default=None)
+    parts.append(f"{clean(largest[0], 40)} {share(largest[1])}" if largest is not None else "")
     return "  ".join(part for part in parts if part)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from monitor import units
 from monitor.diagnosis.answer import answer
 from monitor.diagnosis.verdict import NO_FINDING
 from monitor.model.report import Finding
@@ -53,6 +54,30 @@ def test_reinforcement_learning_is_told_by_its_iteration_and_its_reward() -> Non
     assert any(line.startswith("ITERATION") for line in lines)
     assert any(line.strip().startswith("generation") and "█" in line for line in lines)
     assert any(line.startswith(("VERDICT", "WHY SLOW")) for line in lines)
+
+
+def test_the_bars_add_up_to_the_iteration_in_the_order_of_its_steps() -> None:
+    report = recorded(RECORDINGS / "rl-code-cpu.jsonl").report
+    found = card.bars(report)
+    assert found is not None and report.cycle is not None
+    names = [name for name, _, _ in found[1]]
+    assert names == [row.name for row in report.phases if row.name in names]
+    assert sum(seconds for _, seconds, _ in found[1]) == pytest.approx(report.cycle.seconds, rel=0.05)
+    assert f"{units.duration(report.cycle.seconds)}, mean" in found[0]
+
+
+def test_a_first_step_of_a_minute_is_in_no_mean_and_no_share(tmp_path: Path) -> None:
+    story = Story().step(forward=60.0, backward=2.0)
+    for _ in range(60):
+        story.step(forward=1.0, backward=2.0)
+    view = of(tmp_path / "run.jsonl", story)
+    found = card.bars(view.report)
+    assert found is not None and "one-offs, as a first step, took 24% of step time" in found[0]
+    assert [(name, round(seconds, 1), round(part, 2)) for name, seconds, part in found[1]] == [
+        ("forward", 1.0, 0.33),
+        ("backward", 2.0, 0.67),
+    ]
+    assert view.verdict.title.startswith("67% of step time is backward, 2.00 s per step")
 
 
 def test_steps_that_learn_beside_an_actor_are_no_iterations() -> None:

@@ -10,6 +10,7 @@ from monitor.arrays import BoolArray, FloatArray, IntArray, np
 from trainhooks.protocol.events import AMOUNTS, Phase, Step
 
 OTHER = "other"  # inside a step, in no phase
+UNNAMED = "time in no named phase"  # the same in a sentence
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from monitor.model.view import View
     from monitor.runs.catalogue import RunEntry
 
+WHOLE = 10_000  # cells of a line that no terminal cuts
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -31,9 +34,10 @@ def ls(context: click.Context, as_json: bool, hosts: str | None, via: str | None
     exit code then 1.
     """
     from monitor.runs import catalogue
+    from monitor.runs.kept_answers import with_answers
 
     are_here = hosts is None and via is None
-    entries, failed = (catalogue.list_runs(), False) if are_here else _far_entries(hosts, via)
+    entries, failed = (with_answers(catalogue.list_runs()), False) if are_here else _far_entries(hosts, via)
     if as_json:
         import msgspec
 
@@ -45,7 +49,8 @@ def ls(context: click.Context, as_json: bool, hosts: str | None, via: str | None
     from monitor.reports.runs_table import listing
 
     if entries:
-        click.echo(listing(entries))
+        width = shutil.get_terminal_size((WHOLE, 24)).columns if sys.stdout.isatty() else WHOLE
+        click.echo(listing(entries, width))
     elif not failed:
         click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
     if not are_here:

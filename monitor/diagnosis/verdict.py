@@ -7,7 +7,7 @@ from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import Finding, usual_shares
 from monitor.model.steps.pace import SINCE
-from monitor.step_blocks import OTHER
+from monitor.step_blocks import OTHER, UNNAMED
 from monitor.units import age, duration, share
 from trainhooks.protocol.start_waits import IMPORT
 
@@ -67,7 +67,7 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
         return outside
     shares = usual_shares(report.phases)
     slowest = max(report.phases, key=lambda row: shares[row.name])
-    name = "time in no named phase" if slowest.name == OTHER else slowest.name
+    name = UNNAMED if slowest.name == OTHER else slowest.name
     each = "per step"
     if slowest.is_seldom(evidence.steps):
         each = f"each, in {slowest.count:,} of {evidence.steps:,} steps"

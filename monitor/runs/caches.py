@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from monitor import __version__
+from trainhooks.protocol import rundir
 
 
 @cache
@@ -40,3 +41,11 @@ def write_cache(path: Path, content: bytes | bytearray) -> bool:
             raise
         return True
     return False
+
+
+def journal_bytes(run: Path) -> int:
+    total = 0
+    for journal in rundir.journals(run):
+        with contextlib.suppress(OSError):
+            total += journal.stat().st_size
+    return total

@@ -47,6 +47,8 @@ class RunEntry:
     command: tuple[str, ...]
     host: str | None
     tags: dict[str, str] = field(default_factory=dict)
+    verdict: str | None = None  # of an ended run that was looked at, as at its own end
+    fix: str | None = None  # what to do first
 
 
 @dataclass(frozen=True, slots=True)

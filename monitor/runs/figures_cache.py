@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ from monitor.model.comparison.likeness import differences
 from monitor.model.comparison.loop_pace import LoopTime
 from monitor.model.report import Report
 from monitor.runs import catalogue
-from monitor.runs.caches import type_checksum, write_cache
+from monitor.runs.caches import journal_bytes, type_checksum, write_cache
 from monitor.runs.run_files import identity
 from monitor.runs.state_cache import MAX_CACHE_BYTES
 from trainhooks.protocol import rundir
@@ -48,7 +47,7 @@ def keep_figures(run: Path, side: Side) -> None:
         return
     # Only what a comparison reads: none of the lists that grow with a run.
     slim = replace(report, slow_steps=[], findings=[], alerts=[])
-    kept = _KeptFigures(type_checksum(Side), _journal_bytes(run), Side(slim, side.loop))
+    kept = _KeptFigures(type_checksum(Side), journal_bytes(run), Side(slim, side.loop))
     write_cache(run / FIGURES_CACHE, msgspec.msgpack.encode(kept))
 
 
@@ -58,7 +57,7 @@ def recall_figures(run: Path) -> Side | None:
         kept = _figures_decoder.decode(rundir.read_regular(run / FIGURES_CACHE, MAX_CACHE_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
-    return kept.side if kept.shape == type_checksum(Side) and kept.bytes == _journal_bytes(run) else None
+    return kept.side if kept.shape == type_checksum(Side) and kept.bytes == journal_bytes(run) else None
 
 
 def baseline_run(run: Path, report: Report, read: Callable[[Path], Side]) -> Side | None:
@@ -76,7 +75,7 @@ def baseline_run(run: Path, report: Report, read: Callable[[Path], Side]) -> Sid
         if catalogue.state(candidate)[0] == "running":
             continue
         side = recall_figures(candidate)
-        if side is None and _journal_bytes(candidate) <= MAX_READ_BYTES:
+        if side is None and journal_bytes(candidate) <= MAX_READ_BYTES:
             side = read(candidate)
             keep_figures(candidate, side)
         if side is None or _steps(side.report) < MIN_BASELINE_STEPS or differences(side.report, report):
@@ -96,7 +95,7 @@ def with_repeats(one: Side, two: Side, read: Callable[[Path], Side]) -> tuple[Si
     """
 
     def figures(path: Path) -> Side | None:
-        return recall_figures(path) or (read(path) if _journal_bytes(path) <= MAX_READ_BYTES else None)
+        return recall_figures(path) or (read(path) if journal_bytes(path) <= MAX_READ_BYTES else None)
 
     sides, paths = [one, two], [rundir.runs_dir() / (side.report.run.id or "") for side in (one, two)]
     began = [identity(path).get("started", 0.0) for path in paths]
@@ -151,11 +150,3 @@ def _ended(report: Report) -> float | None:
 
 def _steps(report: Report) -> int:
     return report.progress.steps_ok + report.progress.steps_skipped
-
-
-def _journal_bytes(run: Path) -> int:
-    total = 0
-    for journal in rundir.journals(run):
-        with contextlib.suppress(OSError):
-            total += journal.stat().st_size
-    return total

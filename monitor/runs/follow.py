@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor import settings, units
+from monitor.diagnosis.answer import answer
 from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.finding_log import FindingLog
 from monitor.diagnosis.rule import Evidence
@@ -37,6 +38,7 @@ from monitor.model.wall_time import RunContext
 from monitor.remote.copies import Far, far_of, fars_of, parts_of
 from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.finding_history import keep_changes, kept_changes
+from monitor.runs.kept_answers import keep_answer
 from monitor.runs.members import Members
 from monitor.runs.run_files import ending, identity, stopped_by
 from monitor.sources import streams
@@ -407,6 +409,9 @@ def load(path: Path, measured: bool = True, chosen: int | None = None, rank: int
         view = run.view()
         if chosen is None and rank is None:
             figures_cache.keep_figures(path, _side(view))
+            if view.report.outcome.state != "running":
+                said = answer(view.report, view.verdict)
+                keep_answer(path, said.title, said.fix)
         if measured and rank is None and view.report.progress.steps_done >= figures_cache.MIN_BASELINE_STEPS:
             run.before = figures_cache.baseline_run(path, view.report, _figures)
             view = run.view() if run.before is not None else view

@@ -125,7 +125,7 @@ class Journals:
         ):
             clean_text(shown)
         entry = catalogue.entry(run)
-        clean_text(runs_table.listing([entry]) + runs_table.standing(entry))
+        clean_text(runs_table.listing([entry], 200) + runs_table.standing(entry))
         same = compare_runs(Side(report, view.loop), Side(report, view.loop))
         clean_text(comparison.text(same) + comparison.text(same, markdown=True))
         json.dumps(comparison.mapping([same]), allow_nan=False)

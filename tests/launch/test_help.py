@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -74,6 +75,24 @@ def test_runs_are_listed_newest_first(state: State) -> None:
     for name in ("first", "second", "third"):
         assert state.run("true", options=("--name", name)).returncode == 0
     assert [entry["name"] for entry in json.loads(state.call("ls", "--json").stdout)] == ["third", "second", "first"]
+
+
+@pytest.mark.parametrize(("columns", "is_told"), [(200, True), (80, False)])
+def test_ls_says_why_and_what_to_do_where_a_line_has_room(state: State, columns: int, is_told: bool) -> None:
+    run = state.run(*python("import time\nimport trainhooks as th\nfor _ in th.steps(range(9)): time.sleep(0.002)"))
+    assert run.returncode == 0
+    (entry,) = json.loads(state.call("ls", "--json").stdout)
+    assert entry["verdict"] and entry["fix"] and entry["verdict"] in " ".join(run.stderr.decode().split())
+    listed = pexpect.run(
+        f"{sys.executable} -m monitor ls",
+        env={**state.environment, "TERM": "xterm", "COLUMNS": str(columns)},  # type: ignore[arg-type]
+        cwd=str(ROOT),
+        dimensions=(24, columns),
+    ).decode()
+    (line,) = [line for line in listed.split("\r\n") if line.startswith(entry["id"])]
+    assert (entry["verdict"][:20] in line) is is_told and len(line) <= columns
+    piped = state.call("ls").stdout.decode()
+    assert f"{entry['verdict']} → {entry['fix']}" in piped
 
 
 def test_explain_without_a_code_lists_them_all(state: State) -> None:

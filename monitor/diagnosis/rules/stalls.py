@@ -17,6 +17,7 @@ from monitor.model.starting import StartWait
 from monitor.model.state import Held
 from monitor.model.steps.series import Column
 from monitor.model.steps.time_split import episodes, is_rhythm, unplanned
+from monitor.step_blocks import OTHER, UNNAMED
 from monitor.units import age, duration, pace, plural, share
 from trainhooks.protocol import start_waits
 from trainhooks.protocol.vocabulary import ENV_STEPS, EPISODE_RETURN, SCALER_OVERFLOW
@@ -75,10 +76,10 @@ def _single_steps(evidence: Evidence) -> Finding | None:
         cost=cost,
         certain=crowd is None and _repeats(slow, culprit),
         title=f"{plural(number, 'slow step', 'slow steps')}: at most {share(lost)} of wall time"
-        + (f"; {culprit} grew most in {times:,} of {len(slow):,}" if culprit else ""),
+        + (f"; {UNNAMED if culprit == OTHER else culprit} grew most in {times:,} of {len(slow):,}" if culprit else ""),
         evidence=[str(worst), f"{duration(excess)} beyond the median in all", *([crowd] if crowd else [])],
-        advice=f"Check what {culprit or 'the program'} does in these steps: longer outputs, a time limit, a busy disk"
-        " or host.",
+        advice=f"Check what {culprit if culprit and culprit != OTHER else 'the program'} does in these steps: longer"
+        " outputs, a time limit, a busy disk or host.",
         lost_fraction=lost if crowd is None else None,  # how much of it is the neighbors' is unknown
         steps=[step.step for step in slow[-MAX_STEPS:]],
         culprit=culprit or None,

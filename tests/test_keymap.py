@@ -15,7 +15,7 @@ from monitor.tui.actions import ACTIONS, bindings
 from monitor.tui.app import TrainmonApp
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
-from monitor.tui.screens import dialogs
+from monitor.tui.screens import compare_screen, dialogs
 from monitor.tui.screens.dialogs import Dialog
 from monitor.tui.screens.page import Finder
 
@@ -87,7 +87,7 @@ TABLES: dict[type[DOMNode], tuple[keymap.Action, ...]] = {
     dialogs.MetricScreen: (),
     runs_app.StopQuestion: keymap.STOP_RUN_ACTIONS,
     runs_app.RunsHelp: keymap.HELP_ACTIONS,
-    runs_app.CompareScreen: keymap.COMPARISON_ACTIONS,
+    compare_screen.CompareScreen: keymap.COMPARISON_ACTIONS,
 }
 
 

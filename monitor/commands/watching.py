@@ -33,6 +33,7 @@ from monitor.palettes import PALETTES
 if TYPE_CHECKING:
     from monitor.runs.replay import Playback
     from monitor.tui.app import TrainmonApp
+    from monitor.tui.screens.compare_screen import RunsCompared
 
 
 MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
@@ -255,7 +256,7 @@ def browse() -> None:
         else:
             say(f"it runs on {where[0].host}; there: trainmon stop {where[1]}")
 
-    def compare(paths: list[Path]) -> str:
+    def compare(paths: list[Path]) -> RunsCompared:
         places = [far.where(path) for path in paths]
         return _compared([p if at is None else fetched(*at, asks=False) for p, at in zip(paths, places, strict=True)])
 
@@ -320,10 +321,16 @@ def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
     return "" if open_screen(app) is not None else "the dashboard crashed; the training is not affected"
 
 
-def _compared(paths: list[Path]) -> str:
-    """Return comparisons of the runs with the first of them, as text."""
+def _compared(paths: list[Path]) -> RunsCompared:
+    """Return comparisons of the runs with the first of them, and curves of the first and the last."""
+    from monitor.model.comparison.overlays import overlays
     from monitor.reports import comparison
     from monitor.runs.follow import compared, load
+    from monitor.tui.screens.compare_screen import RunsCompared
 
     first, *others = map(load, paths)
-    return "\n".join(comparison.text(compared(first, other)) for other in others)
+    text = "\n".join(comparison.text(compared(first, other)) for other in others)
+    names = first.report.run.name or "", others[-1].report.run.name or ""
+    if names[0] == names[1]:  # repeats of one command
+        names = paths[0].name, paths[-1].name
+    return RunsCompared(text, names, overlays(first, others[-1]))

@@ -24,7 +24,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from monitor import settings
-from monitor.keymap import COMPARE, COMPARISON_ACTIONS, HELP_ACTIONS, MARK, MOUSE, RUNS_ACTIONS, STOP_RUN_ACTIONS
+from monitor.keymap import COMPARE, HELP_ACTIONS, MARK, MOUSE, RUNS_ACTIONS, STOP_RUN_ACTIONS
 from monitor.palettes import PALETTES, Palette
 from monitor.runs.fleet import ALONE, COMMAND, GROUP_TAG, Group, regrouped
 from monitor.runs.run_filter import HINT, matches
@@ -37,6 +37,7 @@ from monitor.tui.drawing.run_preview import preview
 from monitor.tui.drawing.runs_rows import Line
 from monitor.tui.drawing.themes import textual_theme
 from monitor.tui.panels.base import strip
+from monitor.tui.screens.compare_screen import CompareScreen, RunsCompared
 from monitor.tui.screens.dialogs import MAX_BOX_WIDTH, Dialog, StopScreen
 from monitor.tui.screens.page import Finder
 from monitor.tui.terminal_output import LeanScreen
@@ -286,42 +287,6 @@ class StopQuestion(Dialog[bool]):
         self.dismiss(event.option_id == "stop")
 
 
-class CompareScreen(Dialog[None]):
-    """The marked runs compared with the oldest of them, as by `trainmon compare`."""
-
-    heading = "Comparison"
-    wide = True
-    BINDINGS: ClassVar[list[BindingType]] = bindings(COMPARISON_ACTIONS)
-
-    def __init__(self, compared: Callable[[], str]) -> None:
-        super().__init__()
-        self._compared = compared
-        self._text = Static(Content("reading the runs…"))
-
-    def parts(self) -> list[Widget]:
-        return [VerticalScroll(self._text)]
-
-    def on_mount(self) -> None:
-        self.app.run_worker(self._run, thread=True, exit_on_error=False, name="compare")
-
-    def _run(self) -> None:
-        try:
-            text = self._compared()
-        except Exception as error:  # shown in the dialog; the list itself keeps working
-            text = f"They could not be compared: {error}"
-        self.app.call_from_thread(lambda: self._text.update(compared_text(text, self.app.size.width)))
-
-
-def compared_text(text: str, screen: int) -> Content:
-    """Return a comparison for a screen of `screen` cells: headings in bold, long lines wrapped with their indent."""
-    parts: list[tuple[str, str]] = []
-    for line in text.strip("\n").split("\n"):
-        depth = len(line) - len(line.lstrip())
-        rows = wrap([(line, "")], min(MAX_BOX_WIDTH, screen) - 8, depth + 2, 99)
-        parts += [("".join(part for part, _ in row) + "\n", "" if depth else "bold") for row in rows]
-    return Content.assemble(*parts)
-
-
 class RunsHelp(Dialog[None]):
     """Every key of the list, and what a filter takes."""
 
@@ -351,7 +316,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
     def __init__(
         self,
         runs: Runs,
-        compared: Callable[[list[Path]], str],
+        compared: Callable[[list[Path]], RunsCompared],
         stop: Callable[[Path, Callable[[str], None]], object],
         cursor: Path | None = None,
         notice: str = "",
@@ -360,7 +325,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
         """
         Args:
             unwatched: returns lines on the trainings that are in no run; it may take a second, and is called once.
-            compared: returns the text of a comparison; it may take seconds.
+            compared: compares runs with the first of them; it may take seconds.
             stop: stops the training of a run and reports each action as a line; it may block.
             cursor: the run under the cursor at first.
             said: a notification to show at first; empty for none.
@@ -465,7 +430,8 @@ class RunsApp(App[Choice], inherit_bindings=False):
         if len(chosen) < 2:
             self.notify(f"Mark two runs or more with {MARK.shown}; {COMPARE.shown} compares them", markup=False)
             return
-        self.push_screen(CompareScreen(partial(self._compared, chosen[::-1])))  # the oldest first: the others' baseline
+        # The oldest first: the others' baseline.
+        self.push_screen(CompareScreen(partial(self._compared, chosen[::-1]), self._palette))
 
     def action_stop(self) -> None:
         line = self.list.selected_line()

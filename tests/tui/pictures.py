@@ -31,6 +31,7 @@ from monitor.tui.drawing.characters import TerminalCapabilities
 from monitor.tui.drawing.clock_lanes import two_lanes
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
+from monitor.tui.screens.compare_screen import RunsCompared
 
 RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
@@ -142,7 +143,7 @@ def main() -> None:
         for size in sizes:
             asyncio.run(draw(make(), name, size, chosen.out, every_screen))
     for size in () if chosen.runs else sizes:
-        runs = RunsApp(HandRuns(fleet()), lambda paths: "", lambda path, say: True)
+        runs = RunsApp(HandRuns(fleet()), lambda paths: RunsCompared(""), lambda path, say: True)
         asyncio.run(draw(runs, "all", size, chosen.out, the_runs))
 
 

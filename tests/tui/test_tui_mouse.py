@@ -24,6 +24,7 @@ from monitor.tui.drawing.curve_columns import grid
 from monitor.tui.drawing.runs_rows import ordered
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
+from monitor.tui.screens.compare_screen import RunsCompared
 
 SIZES = [(160, 45), (80, 24)]
 
@@ -283,7 +284,9 @@ class Chosen:
 
     def __init__(self) -> None:
         beside = ["not watched:", "a", "b", "c"]
-        self.app = RunsApp(HandRuns(fleet()), lambda paths: "", lambda path, say: True, unwatched=lambda: beside)
+        self.app = RunsApp(
+            HandRuns(fleet()), lambda paths: RunsCompared(""), lambda path, say: True, unwatched=lambda: beside
+        )
 
 
 @pytest.mark.parametrize("size", [*SIZES, (40, 12)])

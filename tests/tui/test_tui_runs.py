@@ -11,13 +11,17 @@ import sample_views as views
 from sample_fleet import HandRuns, entry, fleet
 
 from monitor import run_facts
+from monitor.model.comparison.overlays import Overlay
 from monitor.model.report import MetricRow
 from monitor.runs.fleet import Group, Row, grouped, regrouped, sampled_pace, with_typical_speed
 from monitor.runs.run_filter import matches
+from monitor.tui.drawing.rows import Row as Spans
 from monitor.tui.drawing.rows import row_width
 from monitor.tui.drawing.run_preview import MIN_PREVIEW_ROWS, preview
 from monitor.tui.drawing.runs_rows import below, footer, layout
-from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
+from monitor.tui.panels.curve_panels import CHART_GUTTER
+from monitor.tui.runs_app import RunsApp, StopQuestion
+from monitor.tui.screens.compare_screen import CompareScreen, RunsCompared, overlay_rows
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
 
@@ -30,9 +34,10 @@ class Told:
         self.stopped: list[Path] = []
         self.app = RunsApp(HandRuns(fleet() if groups is None else groups), self.compare, self.stop)
 
-    def compare(self, paths: list[Path]) -> str:
+    def compare(self, paths: list[Path]) -> RunsCompared:
         self.compared.append(paths)
-        return "2.10x slower [/b]"
+        low, high = (views.curve([top / step for step in range(1, 41)]) for top in (1.0, 4.0))
+        return RunsCompared("2.10x slower [/b]", ("lr-0", "lr-2 [b]"), (Overlay("loss", low, high),))
 
     def stop(self, path: Path, say) -> bool:
         self.stopped.append(path)
@@ -212,7 +217,31 @@ async def test_the_marked_ones_are_compared_the_oldest_first(screen_text) -> Non
         await settled(told.app, pilot)
         assert isinstance(told.app.screen, CompareScreen)
         assert told.compared == [[Path(f"/runs/lr-{n}") for n in (2, 1, 0)]]
-        assert "2.10x slower [/b]" in screen_text(told.app)
+        shown = screen_text(told.app)
+        assert "2.10x slower [/b]" in shown
+        assert "loss" in shown and "lr-2 [b]" in shown and "step 1" in shown and "⠒" in shown, shown
+
+
+def test_curves_of_two_runs_have_one_scale() -> None:
+    """Half the loss is drawn half as high, and a run of half the steps reaches half as far."""
+    overlay = Overlay("loss", views.curve([2.0] * 20), views.curve([4.0] * 40))
+    rows = overlay_rows(overlay, ("a", "b"), 80)[1:-1]
+    before, after = (
+        [
+            (x, y)
+            for y, row in enumerate(rows)
+            for x, (sign, own) in enumerate(cells(row))
+            if own == tone and sign.strip("⠀ ")
+        ]
+        for tone in ("muted", "accent")
+    )
+    before = [(x, y) for x, y in before if x >= CHART_GUTTER]  # beside the labels
+    assert max(y for _, y in after) < min(y for _, y in before), "the larger one is above"
+    assert max(x for x, _ in after) > 1.5 * max(x for x, _ in before)
+
+
+def cells(row: Spans) -> list[tuple[str, str]]:
+    return [(sign, tone) for text, tone in row for sign in text]
 
 
 @pytest.mark.parametrize(

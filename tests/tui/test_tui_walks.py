@@ -25,6 +25,7 @@ from monitor.tui.drawing.rows import row_width
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
+from monitor.tui.screens.compare_screen import RunsCompared
 from monitor.tui.screens.log_screen import MAX_LINE_ROWS, folded
 from monitor.tui.screens.steps_screen import StepTable
 
@@ -85,7 +86,7 @@ async def test_all_screens_of_a_run(held: SnapshotAssertion, jobs: Path, name: s
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_the_screen_of_all_runs(held: SnapshotAssertion, size) -> None:
-    runs = RunsApp(HandRuns(fleet()), lambda paths: "", lambda path, say: True)
+    runs = RunsApp(HandRuns(fleet()), lambda paths: RunsCompared(""), lambda path, say: True)
     assert await walked(runs, size, the_runs) == held
 
 

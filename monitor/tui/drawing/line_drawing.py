@@ -100,19 +100,21 @@ def line(
     least: float = 0.0,
     upright: Callable[[float, float, int], Axis] = linear,
     opens: bool = False,
+    one_scale: bool = False,
 ) -> Picture:
     """Draw the means of `buckets` as a line over the band of their lows and highs, in width x height cells.
 
     Args:
         opens: the first bucket has the run's first step, which must not flatten the others.
-        over: a second line on the same grid, with its own limits.
+        over: a second line on the same grid, with limits of its own unless `one_scale`.
         least: the minimum distance of the limits.
         upright: returns the axis for a lower limit, an upper limit and a number of rows.
     """
     known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
-    ends = _limits_of(known, least)
+    beside = [bucket for bucket in over if bucket is not None and math.isfinite(bucket.mean)] if one_scale else []
+    ends = _limits_of([*known, *beside], least)
     if opens and len(known) > MIN_AFTER_FIRST:
-        after = _limits_of(known[1:], least)
+        after = _limits_of([*known[1:], *beside[1:]], least)
         ends = after if ends[1] / 4 - ends[0] / 4 > MAX_FIRST * (after[1] / 4 - after[0] / 4) else ends
     axis = upright(*ends, max(1, height))
     low, high = axis.low, axis.high
@@ -148,7 +150,9 @@ def line(
         if min(bucket.low, bucket.mean) < low:
             below.add(at)
             beyond.append(min(bucket.low, bucket.mean))
-    second = ((_OVER, over_tone, _line_alone(over, grid, width, dots)),) if over else ()
+    second = (
+        ((_OVER, over_tone, _line_alone(over, grid, width, dots, (low, high) if one_scale else None)),) if over else ()
+    )
     series = (*second, (_LINE, tone, tuple(map(tuple, runs))))
     rows = _over_band(_braille(series, width, height), bars, band)
     beyond.sort(key=lambda value: -abs(value / 4 - low / 4))
@@ -179,10 +183,12 @@ def _over_band(rows: Iterable[Row], bars: Mapping[int, tuple[int, int]], tone: s
     return out
 
 
-def _line_alone(buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: int) -> tuple[tuple[Point, ...], ...]:
-    """Return the means as joined points, scaled between their own limits."""
+def _line_alone(
+    buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: int, ends: tuple[float, float] | None
+) -> tuple[tuple[Point, ...], ...]:
+    """Return the means as joined points, scaled between limits; None: their own."""
     means = [None if bucket is None else bucket.mean for bucket in buckets[:width]]
-    low, high = limits([mean for mean in means if mean is not None])
+    low, high = ends or limits([mean for mean in means if mean is not None])
     runs: list[list[Point]] = [[]]
     apart = silences(buckets)
     for index, mean in enumerate(means):

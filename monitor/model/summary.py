@@ -393,7 +393,8 @@ def _without_rhythm(rows: list[AlertRow], main: RankState) -> list[AlertRow]:
 def _host(state: RunState) -> HostRow:
     if not state.host:
         return HostRow()
-    newest = state.host[-1]
+    # At the last reading the training may have ended already: of its memory the reading before says more.
+    newest = next((reading for reading in reversed(state.host) if reading.tree_rss), state.host[-1])
     return HostRow(**{f.name: getattr(newest, f.name) for f in fields(HostRow)})
 
 

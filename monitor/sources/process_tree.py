@@ -104,7 +104,7 @@ class Tree:
             grown -= sum(spent for pid, spent in self._seconds.items() if pid not in seconds)
             if self._read_at is not None and now > self._read_at:
                 reading.tree_cpu = max(0.0, 100 * grown / (now - self._read_at))
-            reading.tree_rss, reading.tree_threads, reading.tree_processes = rss, threads, len(seconds)
+            reading.tree_rss, reading.tree_threads, reading.tree_processes = rss or None, threads, len(seconds)
             reading.trainers_rss, reading.tree_stopped = trainers_rss or None, stopped or None
             reading.tree_ended = len(ended) or None
             reading.tree_ended_by = exit_words(max(ended)) if ended else None

@@ -11,7 +11,7 @@ from monitor.model.report import Finding
 from monitor.model.state import Ending
 from trainhooks.protocol.events import Exit, Host
 
-from .conftest import Story, folded, judged_state
+from .conftest import Story, folded, judged_state, report_of
 from .test_hardware_rules import GIB
 from .test_rules import healthy
 
@@ -119,3 +119,9 @@ def test_what_was_printed_is_the_cause_where_no_process_reports() -> None:
     found = judged_state(folded(told), alive=False, launched=True)[0]
     assert [each.code for each in found] == ["crashed"], "and nobody asks why nothing reports"
     assert "train.py:7" in found[0].title
+
+
+def test_of_a_training_that_has_just_ended_the_memory_that_it_held_is_told() -> None:
+    told = with_memory(healthy(), 12)
+    told.tell(Host, tree_rss=0, tree_processes=1, memory_used=10 * GIB, memory_total=64 * GIB)
+    assert report_of(told).host.tree_rss == 10 * GIB

@@ -6,6 +6,7 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence
 from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import Finding, usual_shares
+from monitor.model.standing import MIN_STALL_SECONDS, may_stall, where
 from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER, UNNAMED
 from monitor.units import age, duration, share
@@ -54,7 +55,11 @@ def _before_the_first_step(evidence: Evidence) -> Finding:
 
 
 def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
-    report = evidence.report
+    report, held = evidence.report, evidence.held
+    if evidence.is_running and held is not None and may_stall(evidence.state):
+        found = _no_finding(f"No step for {age(held.seconds)}: it {where(held)}")
+        found.advice = f"Wait, or see every thread: trainmon stack. It is a finding from {MIN_STALL_SECONDS:.0f} s on."
+        return found
     if evidence.steps < MIN_JUDGED_STEPS:
         return _no_finding("Too few steps to judge")
     bound = bound_text(report.device) if report.device is not None else ""

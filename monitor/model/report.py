@@ -384,7 +384,7 @@ class Finding:
     # Likewise, what fixing it gains probably, and at least; None: only the bound is known.
     likely_fraction: float | None = None
     least_fraction: float | None = None
-    once_fraction: float = 0.0  # the part of it that follows the last step: fixing it makes no step faster
+    once_fraction: float = 0.0  # the part of it that was once, as after the last step: fixing it makes no step faster
     steps: list[int] = field(default_factory=list)
     culprit: str | None = None  # the phase that it points at
     over: bool = False  # the cause is gone: fixing it gains nothing for the remaining steps

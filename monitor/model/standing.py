@@ -152,6 +152,22 @@ def stall(state: RunState, outcome: Outcome, until: float) -> Held | None:
     return held if held is not None and works(state, held) is None else None
 
 
+def doing(activity: str | None) -> str:
+    """Return what a thread does where a library does this: `waits for a lock`."""
+    if activity == calls.RAISED:
+        return "has raised an exception"
+    cause = WAITS.get(activity or "")
+    return f"waits {cause}" if cause else "sleeps" if activity == calls.SLEEP else "stands"
+
+
+def where(held: Held) -> str:
+    """Return `waits for a lock at train.py:31 in score`."""
+    if held.activity == calls.EXIT and held.threads:
+        name, place, _ = held.threads[0]
+        return f"its end waits for thread {name} at {place}"
+    return f"{doing(held.activity)} at {held.place}"
+
+
 def may_stall(state: RunState) -> bool:
     """Return whether the run stands at a line for far longer than a step takes: when it goes on is not known."""
     held, typical = state.held.get(state.main.rank), state.main.step_seconds.settled().quantiles.at(0.5)[0]

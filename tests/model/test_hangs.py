@@ -402,3 +402,30 @@ def test_samples_of_nothing_but_a_stall_say_nothing_else() -> None:
     waiting(told, 100, activity=calls.INPUT)
     told.bye("KeyboardInterrupt")
     assert [row.code for row in judged_state(folded(told), alive=False)[0]][:1] == ["stalled"]
+
+
+def test_what_stands_still_is_the_verdict_before_it_is_a_stall() -> None:
+    findings, verdict = judged_state(folded(waiting(steps(50), 30, activity=calls.LOCK)), alive=True)
+    assert [row.code for row in findings if row.code == "stalled"] == []
+    assert verdict.title == f"No step for 24 s: it waits for a lock at {LINE}" and "trainmon stack" in verdict.advice
+    _, verdict = judged_state(folded(waiting(steps(50), 30, cpu=90.0)), alive=True)
+    assert not verdict.title.startswith("No step"), "it computes"
+
+
+@pytest.mark.parametrize(
+    ("activity", "line", "severity"),
+    [(calls.LOCK, LINE, "critical"), ("", LINE, "critical"), (calls.LOCK, "", "info")],
+)
+def test_a_long_step_is_told_by_the_line_that_took_it(activity: str, line: str, severity: str) -> None:
+    """A lock that comes free after 40 s: it is a fact, once, and makes no other step slower."""
+    told = steps(50)
+    rows = [("between steps", line or f"train.py:{number}", 40 if line else 4) for number in range(1 if line else 10)]
+    told.step(other=40.0, forward=0.01, backward=0.02)
+    told.tell(Frames, rows=rows, activities=[activity] * len(rows), begin=told.now - 40.0)
+    for _ in range(10):
+        told.step(forward=0.01, backward=0.02)
+    finding = next(row for row in judged_state(folded(told.bye()), alive=False)[0] if row.code == "slow-steps")
+    assert finding.severity == severity
+    assert (LINE in finding.title) is bool(line) and ("waits for a lock" in finding.title) is (
+        bool(line) and bool(activity)
+    )

@@ -16,9 +16,11 @@ from monitor.model.standing import (
     MIN_COMPUTING_PERCENT,
     MIN_STALL_SECONDS,
     WAITS,
+    doing,
     silence,
     used_percent,
     was_given_up,
+    where,
     works,
 )
 from monitor.model.state import Held
@@ -112,26 +114,11 @@ def _stalled_finding(title: str, lines: list[str], held: Held | None = None, sev
     return Finding(code="stalled", severity=severity, title=title, evidence=lines, advice=advice)
 
 
-def _doing(activity: str | None) -> str:
-    if activity == calls.RAISED:
-        return "has raised an exception"
-    cause = WAITS.get(activity or "")
-    return f"waits {cause}" if cause else "sleeps" if activity == calls.SLEEP else "stands"
-
-
-def _where(held: Held) -> str:
-    """Return `waits for a lock at train.py:31 in score`."""
-    if held.activity == calls.EXIT and held.threads:
-        name, place, _ = held.threads[0]
-        return f"its end waits for thread {name} at {place}"
-    return f"{_doing(held.activity)} at {held.place}"
-
-
 def _threads(held: Held) -> list[str]:
     """Return where the other threads are, a line each: what is waited for may be among them."""
     locked = [name for name, _, activity in held.threads if activity == calls.LOCK]
     lines = [
-        f"{'' if does == calls.EVENT_LOOP else 'thread '}{name}: {_doing(does)} at {place}"
+        f"{'' if does == calls.EVENT_LOOP else 'thread '}{name}: {doing(does)} at {place}"
         for name, place, does in held.threads[:MAX_ELSEWHERE]
     ]
     if held.activity == calls.LOCK and locked:
@@ -201,18 +188,18 @@ def _apart(evidence: Evidence) -> Finding | None:
     if len(ranks) < 2 or not waiting or not missing:
         return None
     first = next(iter(waiting.values()))
-    lines = [f"{ranks_text(waiting)}: {_where(first)}"]
+    lines = [f"{ranks_text(waiting)}: {where(first)}"]
     lines += [f"rank {rank}: {gone.get(rank) or _whereabouts(held.get(rank))}" for rank in missing[:MAX_ELSEWHERE]]
     lines += [apart.line] if apart is not None else []
     known = [row for rank in missing if (row := held.get(rank)) is not None and rank not in gone]
     moves = [row for row in known if row.seconds < MIN_STALL_SECONDS or works(evidence.state, row)]
     goes_on = not gone and (len(known) < len(missing) or len(moves) == len(known))
     lines += _threads(known[0]) if len(known) == 1 else []
-    where = gone.get(missing[0]) or (f"{_doing(known[0].activity)} at {known[0].place}" if known else "goes on")
+    there = gone.get(missing[0]) or (f"{doing(known[0].activity)} at {known[0].place}" if known else "goes on")
     waited, verb = max(row.seconds for row in waiting.values()), "wait" if len(waiting) > 1 else "waits"
     finding = _stalled_finding(
         f"{'Waiting' if goes_on else 'Stalled'} for {age(waited)}: {ranks_text(waiting)} {verb} for"
-        f" {ranks_text(missing)}, which {where}",
+        f" {ranks_text(missing)}, which {there}",
         lines,
         severity="info" if goes_on else "critical",  # an evaluation on one rank: slow, not lost
     )
@@ -224,7 +211,7 @@ def _apart(evidence: Evidence) -> Finding | None:
 def _whereabouts(row: Held | None) -> str:
     if row is None:
         return "goes on"
-    return f"{_where(row)} for {age(row.seconds)}" + (f", in {row.what}" if row.what else "")
+    return f"{where(row)} for {age(row.seconds)}" + (f", in {row.what}" if row.what else "")
 
 
 def _behind(evidence: Evidence, waiting: dict[int, Held]) -> list[int]:
@@ -257,7 +244,7 @@ def _open_step(evidence: Evidence) -> Finding | None:
     lines = [line]
     if now.phase is not None and now.phase_seconds is not None:
         lines.append(f"{now.phase} open for {age(now.phase_seconds)}")
-    where = f" in {now.phase}" if now.phase else ""
+    inside = f" in {now.phase}" if now.phase else ""
     if held is not None:
         lines.append(f"at this line for {age(held.seconds)}")
     if _steps_environments(evidence, now.step_seconds or 0.0):
@@ -269,7 +256,7 @@ def _open_step(evidence: Evidence) -> Finding | None:
             advice="Check that each episode ends: gymnasium's `truncated` ends one, as `terminated` does.",
             steps=[now.step],
         )
-    finding = _overdue(evidence, f"step {now.step:,} open for {age(now.step_seconds)}{where}", lines)
+    finding = _overdue(evidence, f"step {now.step:,} open for {age(now.step_seconds)}{inside}", lines)
     finding.steps = [now.step]
     return finding
 
@@ -283,7 +270,7 @@ def _overdue(evidence: Evidence, text: str, lines: list[str]) -> Finding:
         looked_at = Held("", None, pulse.t - pulse.step_open, pulse.t)
     why = works(evidence.state, looked_at) if looked_at is not None else None
     if held is not None:
-        text += f", at {held.place}" if why is not None and held.activity not in WAITS else f", {_where(held)}"
+        text += f", at {held.place}" if why is not None and held.activity not in WAITS else f", {where(held)}"
     if held is not None and held.activity == calls.INPUT:
         return _stalled_finding(f"Waiting: {text}", lines, held, "info")
     if why is None:
@@ -384,7 +371,7 @@ def _standing(evidence: Evidence) -> Finding | None:
     lines.append("the processes use no CPU, and no bytes come or go")
     title = f"Nothing {'moved in the last' if is_over else 'has moved for'} {age(held.seconds)}"
     certain = held.activity in ENDLESS and held.seconds >= MIN_STILL_SECONDS
-    return _stalled_finding(f"{title}{what}: {_where(held)}", lines, held, "warning" if certain else "info")
+    return _stalled_finding(f"{title}{what}: {where(held)}", lines, held, "warning" if certain else "info")
 
 
 def _not_gone(evidence: Evidence) -> Finding | None:

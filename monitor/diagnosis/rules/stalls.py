@@ -12,7 +12,7 @@ from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import crowd_line, crowded_at
 from monitor.hooks_reach import LITTLE_ROOM, command_obstacle
 from monitor.model.report import Finding, SlowStep
-from monitor.model.standing import MIN_STALL_SECONDS, used_percent, works
+from monitor.model.standing import MIN_STALL_SECONDS, WAITS, doing, used_percent, works
 from monitor.model.starting import StartWait
 from monitor.model.state import Held
 from monitor.model.steps.series import Column
@@ -20,7 +20,7 @@ from monitor.model.steps.time_split import episodes, is_rhythm, unplanned
 from monitor.step_blocks import OTHER, UNNAMED
 from monitor.units import age, duration, pace, plural, share
 from trainhooks.protocol import start_waits
-from trainhooks.protocol.vocabulary import ENV_STEPS, EPISODE_RETURN, SCALER_OVERFLOW
+from trainhooks.protocol.vocabulary import BETWEEN_STEPS, ENV_STEPS, EPISODE_RETURN, SCALER_OVERFLOW
 
 MIN_OCCASIONS = 3  # once or twice may be chance; what recurs has a cause
 HICCUP_SECONDS = 2.0  # a machine's hiccup makes several short steps in a row long, and is one occasion
@@ -32,6 +32,7 @@ MAX_USUAL = 0.9  # of a step, in the phase that grew: one that is all of it grow
 # Waiting for a core takes a few time slices of 0.1 s: steps longer than this have another cause.
 MIN_FAR_SECONDS = 1.0
 MIN_FAR_RATIO = 10.0  # times the median
+MIN_OF_EXCESS = 0.8  # at one line: what else is slow there costs little beside it
 MIN_STRETCH_RATIO = 1.5  # of the usual pace: what a stretch, like a single step, must exceed to matter to people
 MIN_STRETCH_STEPS = 32  # all of them slow: it is no chance; fewer are judged one by one
 MIN_PARTS = 10  # of the run, to know its usual pace
@@ -70,19 +71,50 @@ def _single_steps(evidence: Evidence) -> Finding | None:
     far = [step for step in slow if step.seconds >= max(MIN_FAR_SECONDS, MIN_FAR_RATIO * step.baseline)]
     moments = [step.ended for step in slow if step.ended is not None]
     is_own = _repeats(far, culprit) and _usual_share(far, culprit) <= MAX_USUAL
-    crowd = None if is_own else crowd_line(evidence) or crowded_at(evidence, moments)
+    place, waits = _slow_place(evidence, culprit, excess)
+    crowd = None if is_own or waits else crowd_line(evidence) or crowded_at(evidence, moments)
+    if place:
+        what = f"; {place}"
+        advice = "Find what it waits for, and give the wait a time limit." if waits else "See what it does there then."
+    else:
+        what = (
+            f"; {UNNAMED if culprit == OTHER else culprit} grew most in {times:,} of {len(slow):,}" if culprit else ""
+        )
+        who = culprit if culprit and culprit != OTHER else "the program"
+        advice = f"Check what {who} does in these steps: longer outputs, a time limit, a busy disk or host."
     return Finding(
         code="slow-steps",
         cost=cost,
-        certain=crowd is None and _repeats(slow, culprit),
-        title=f"{plural(number, 'slow step', 'slow steps')}: at most {share(lost)} of wall time"
-        + (f"; {UNNAMED if culprit == OTHER else culprit} grew most in {times:,} of {len(slow):,}" if culprit else ""),
+        certain=crowd is None and (bool(place) or _repeats(slow, culprit)),
+        title=f"{plural(number, 'slow step', 'slow steps')}: {share(lost)} of wall time{what}",
         evidence=[str(worst), f"{duration(excess)} beyond the median in all", *([crowd] if crowd else [])],
-        advice=f"Check what {culprit if culprit and culprit != OTHER else 'the program'} does in these steps: longer"
-        " outputs, a time limit, a busy disk or host.",
+        advice=advice,
         lost_fraction=lost if crowd is None else None,  # how much of it is the neighbors' is unknown
+        once_fraction=lost if crowd is None and number == 1 else 0.0,  # it made no other step slower
         steps=[step.step for step in slow[-MAX_STEPS:]],
         culprit=culprit or None,
+    )
+
+
+def _slow_place(evidence: Evidence, culprit: str, excess: float) -> tuple[str, bool]:
+    """Return the line that took nearly all of the excess, by stack samples, and whether it waits there.
+
+    As in `waits for a lock at train.py:7`; empty where it is not one line.
+    """
+    report = evidence.report
+    row = next((row for row in report.host_phases or report.phases if row.name == culprit), None)
+    # What comes before a step's first phase is sampled before it is known to be of that step.
+    unnamed = culprit == OTHER
+    seconds: dict[tuple[str, str], float] = {}
+    for (_, place), spent in evidence.sampled_seconds(*([OTHER, BETWEEN_STEPS] if unnamed else [culprit])).items():
+        key = place.activity, str(place)
+        seconds[key] = seconds.get(key, 0.0) + spent
+    if row is None or not seconds:
+        return "", False
+    (activity, text), most = max(seconds.items(), key=lambda found: found[1])
+    usual = row.recurring + (report.wall.between_steps if unnamed else 0.0)
+    return (
+        (f"{doing(activity)} at {text}", activity in WAITS) if most - usual >= MIN_OF_EXCESS * excess else ("", False)
     )
 
 

@@ -186,8 +186,9 @@ def _when(report: Report, time: float | None, end: float | None = None) -> str:
 
 def losses(report: Report) -> list[Row]:
     dropped = report.dropped
-    lost = [f"{dropped.events:,} events dropped by the training process"] if dropped.events else []
-    lost += [f"{dropped.lines:,} lines unreadable or missing"] if dropped.lines else []
+    events, lines = units.plural(dropped.events, "event", "events"), units.plural(dropped.lines, "line", "lines")
+    lost = [f"{events} dropped by the training process"] if dropped.events else []
+    lost += [f"{lines} unreadable or missing"] if dropped.lines else []
     lost += (
         [
             units.plural(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor import units
 from monitor.model.view import View
 from monitor.tui.drawing.rows import Row, fit, wrap
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
@@ -37,7 +38,7 @@ class Console(ScrollPanel):
         return bool(view.console) or not why_no_console(view, options)
 
     def aside(self, view: View, options: ViewOptions) -> Row:
-        return [(f"{view.console_lines:,} lines", "muted")] if view.console_lines else []
+        return [(units.plural(view.console_lines, "line", "lines"), "muted")] if view.console_lines else []
 
     def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
         if not view.console:

@@ -87,7 +87,7 @@ def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int, is_
     tail: Row = [(column(units.duration(row.step_seconds), 8, right=True), "text")]
     tail += [("  waits ", "muted"), (column(wait, 6, right=True), "text")]
     if width >= MIN_WIDTH_FOR_STEPS:
-        tail.append((column(f"{row.steps:,} steps", _STEPS, right=True), "muted"))
+        tail.append((column(units.plural(row.steps, "step", "steps"), _STEPS, right=True), "muted"))
     if row.host is not None and row_width(head) + row_width(tail) + text_width(_host(row)) <= width:
         tail.append((_host(row), "warning" if is_silent else "muted"))
     if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:

@@ -157,7 +157,7 @@ class Log(Finder, Body):
         if self._window is not None:
             size = max(1, ConsoleHistory(view.console_file).size()) if view.console_file else 1
             return [*matches, (f"at {units.share(min(1.0, shown.starts[-1] / size))} of the output", "muted")]
-        total = f"{view.console_lines:,} lines"
+        total = units.plural(view.console_lines, "line", "lines")
         new = sum(start > self._arrived[0] for start in shown.starts[:-1])  # since the last draw
         below = max(1, len(self._heights) - 1 - self._lowest()[0]) + new  # at least one: the rest of a long line
         away = f"{units.plural(below, 'line', 'lines')} below  "

@@ -173,7 +173,7 @@ class Ranks(ListBody):
             long = seconds is not None and table.is_long(name, seconds)
             drawn = column(units.duration(seconds), name_width(name), right=True)
             cells.append((drawn, "warning bold" if long else "text"))
-        steps, mark = f"  {row.steps:,} steps", "  slowest"
+        steps, mark = "  " + units.plural(row.steps, "step", "steps"), "  slowest"
         bar = min(MAX_BAR, table.room - len(steps) - len(mark) - 1)
         if bar >= MIN_BAR and row.step_seconds:
             filled, waiting = (round(each * bar / table.longest) for each in (row.step_seconds, row.usual_wait or 0.0))

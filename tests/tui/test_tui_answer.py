@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sample_job
+import sample_lanes
 import sample_views as views
 from by_hand import text
 
@@ -86,10 +88,24 @@ def test_better_or_worse_than_the_last_run_is_told_beside_the_loss_and_the_gpus(
 def test_a_run_has_one_speed_in_the_header_and_above_the_chart(options: ViewOptions, make: Callable[[], View]) -> None:
     view = make()
     above = text(Tokens("tokens").body(view, options, 80, 12)[:1])
+    above = above.partition("in steps, as drawn")[0]
     rates = re.findall(r"[\d,.]+[KM]? tok/s", above)
     shown = text(header.header(view, options, 160, 8))
     assert bool(rates) == (view.report.throughput.tokens_per_second is not None), above
     assert all(rate.removesuffix(" tok/s") in shown for rate in rates), (above, shown)
+
+
+def test_what_is_drawn_without_pauses_is_told_beside_the_rate_with_them(options: ViewOptions, tmp_path: Path) -> None:
+    view = recorded(sample_lanes.write(tmp_path / "lanes.jsonl"))
+    above = text(Tokens("tokens").body(view, options, 80, 12)[:1])
+    assert "since the first step 189,758 tok/s  in steps, as drawn 206,829 tok/s" in above
+
+
+def test_one_of_many_ranks_is_named_with_its_host_and_what_it_is_slow_in(tmp_path: Path) -> None:
+    """By the host's clock, as nothing else is told: it waits for its own data and not for its GPU."""
+    view = recorded(sample_job.write(tmp_path / "job.jsonl"))
+    assert view.verdict.title.startswith("Straggler: rank 37 on h200-box-04 in data, others wait"), view.verdict.title
+    assert "workers" in view.verdict.advice
 
 
 def test_without_an_earlier_run_nothing_is_told_of_one(options: ViewOptions) -> None:

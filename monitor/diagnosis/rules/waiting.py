@@ -312,9 +312,11 @@ def straggler(evidence: Evidence) -> Finding | None:
         f"median wait {duration(late.seconds)} per step in backward and other collectives, last {late.steps} steps",
     )
     where = f" {late.where}" if late.where else ""
+    hosts = {row.rank: row.host for row in evidence.report.ranks if row.host}
+    host = f" on {hosts[late.rank]}" if late.rank in hosts and len(set(hosts.values())) > 1 else ""
     return Finding(
         code="straggler",
-        title=f"Straggler: rank {late.rank}{where}, others wait at least {share(late.share)} of step time",
+        title=f"Straggler: rank {late.rank}{host}{where}, others wait at least {share(late.share)} of step time",
         evidence=[wait, *_straggler_lines(evidence, late)],
         advice=_straggler_advice(late),
         lost_fraction=late.share * evidence.wall_part(wall.steps + wall.between_steps),

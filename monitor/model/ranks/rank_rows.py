@@ -138,9 +138,9 @@ def _find_straggler(
     if comparison is None or comparison.slowest is None:
         return None
     rank, seconds = comparison.slowest, comparison.seconds
-    # On a GPU the host's clock tells where the host waits for it, and not what takes longer.
-    by_phase = {} if state.gpus else {one: stats.typical() for one, stats in state.ranks.items()}
-    longer = longer_phase(rank, by_phase, seconds) if by_phase else None
+    longer = longer_phase(rank, {one: stats.typical() for one, stats in state.ranks.items()}, seconds)
+    if state.gpus and longer is not None and longer.phase != "data":
+        longer = None  # the host's clock tells where the host waits for the GPU; but for data it waits itself
     return _straggler(rank, seconds, comparison.share, comparison.steps, longer)
 
 

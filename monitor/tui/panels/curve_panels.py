@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import median
 
 from textual.timer import Timer
 
@@ -353,6 +354,14 @@ def pointed_rate(curve: Curve, cursor: int) -> Row:
     return [(f"{moment.name} ", "accent"), (units.rate(moment.value, "tok/s"), "text")]
 
 
+# The chart is of the steps; the run's rate has evaluations, checkpoints and its first step in it. Less is not seen.
+MIN_ABOVE = 1.05
+
+
+def _typical_rate(curve: Curve) -> float:
+    return median([rate for rate in curve.mean if math.isfinite(rate)] or [0.0])
+
+
 @on_board("tokens", 4, "Tokens per second", wide=(1, 3), middle=(3, 1), narrow=6)
 class Tokens(CurvePanel):
     def data(self, view: View, options: ViewOptions) -> object:
@@ -376,6 +385,8 @@ class Tokens(CurvePanel):
         if recent is not None and options.cursor is None:
             parts.append([(f"{recent_over(whole) or 'lately'} ", "muted"), (units.rate(recent, "tok/s"), "text")])
         parts.append([(f"{SINCE} ", "muted"), (units.rate(whole.tokens_per_second, "tok/s"), "text")])
+        if (drawn := _typical_rate(curve)) > MIN_ABOVE * (whole.tokens_per_second or math.inf):
+            parts.append([("in steps, as drawn ", "muted"), (units.rate(drawn, "tok/s"), "text")])
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW_PANEL_HEIGHT else [row]
         return [*head, *self.curve("tokens", curve, width, height - len(head), options, view.step_seconds)]

@@ -24,6 +24,7 @@ from monitor.tui.drawing.characters import PlainCharacters, TerminalCapabilities
 from monitor.tui.drawing.characters import ink as terminal_ink
 from monitor.tui.drawing.clock_lanes import lane, two_lanes
 from monitor.tui.drawing.curve_columns import Zoom, zoomed
+from monitor.tui.drawing.svg_fonts import without_fonts
 from monitor.tui.drawing.themes import textual_theme
 from monitor.tui.feed import (
     AskForTrace,
@@ -311,8 +312,6 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def action_write(self) -> None:
         """Write what is on screen into a new file in the working directory."""
-        from monitor.tui.snapshot import without_fonts  # imports this module
-
         screen = self._page.body.screen_name if self._page is not None else "overview"
         stem = slug(f"trainmon-{self.title}-{screen}", MAX_STEM)
         try:

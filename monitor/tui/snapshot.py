@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from textual.pilot import Pilot
@@ -11,9 +10,9 @@ from monitor.model.view import View
 from monitor.palettes import PALETTES
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.characters import TerminalCapabilities
+from monitor.tui.drawing.svg_fonts import without_fonts
 
 OVERVIEW = "overview"
-_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # Rich has them loaded from the network
 
 
 class _Still:
@@ -30,11 +29,6 @@ class _Still:
 
     def show_rank(self, rank: int | None) -> None:
         """There is no other view."""
-
-
-def without_fonts(picture: str) -> str:
-    """Return a picture of Rich's that loads nothing."""
-    return _FONTS.sub("", picture)
 
 
 def picture(

@@ -81,6 +81,9 @@ PHASES: Dict[str, str] = {
     "broadcast": "weight_sync",
     # torchtitan
     "data_loading": "data",
+    "fetching_batch": "data",
+    "fwd_bwd": "training",
+    "optim": "optimizer",
     # Lightning: the names of its profiler's actions and hooks, without the class
     "train_dataloader_next": "data",
     "batch_to_device": "h2d",

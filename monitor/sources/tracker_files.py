@@ -1,8 +1,8 @@
 """Files that trackers and trainers write, as lines of JSON which `console` reads as it reads any log.
 
-TensorBoard's event files, offline runs of W&B, `trainer_state.json` of HF Trainer, torchtitan's records of a rank. A row
-is of one step: `step`, `timestamp` (Unix time) where it is known, and numbers by their names. Every length that stands
-in a file is checked before so much is read. A file that ends in the middle of a record is read up to there.
+TensorBoard's event files, offline runs of W&B, `trainer_state.json` of HF Trainer, torchtitan's records of a rank. A
+row is of one step: `step`, `timestamp` (Unix time) where it is known, and numbers by their names. Every length that
+stands in a file is checked before so much is read. A file that ends in the middle of a record is read up to there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def as_lines(source: Path) -> BinaryIO | None:
     read = _reader(files[0]) if files else None
     if read is None:
         return None
-    lines = tempfile.TemporaryFile()  # the caller closes it
+    lines = tempfile.TemporaryFile()  # noqa: SIM115 - for the caller
     try:
         for file in files:
             with open(file, "rb") as opened:

@@ -23,6 +23,7 @@ ENV_STEPS, EPISODES, EPISODE_LENGTH, EPISODE_RETURN = "env_steps", "episodes", "
 LOWEST, HIGHEST = "_min", "_max"  # behind the name of a mean over several episodes
 EPISODE_FIGURES = (EPISODE_RETURN, EPISODE_LENGTH)
 EPISODE_EXTREMES = frozenset(name + end for name in EPISODE_FIGURES for end in (LOWEST, HIGHEST))
+BETWEEN_CELLS = "between cells"  # the span in which a notebook waits for a person
 BETWEEN_STEPS = "between steps"  # the phase of stack samples outside all steps
 ENV_CALLS, ENV_SECONDS = "env_calls", "env_seconds"  # of `step`: a vector's call is one step of each environment
 ACTOR = "actor"  # the source of a process that steps environments, and trains nothing itself

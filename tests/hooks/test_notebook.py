@@ -42,7 +42,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         def run(source: str) -> list[Any]:
             notebook.cells.append(nbformat.v4.new_code_cell(source))
             client.execute_cell(notebook.cells[-1], len(notebook.cells) - 1)
-            return list(notebook.cells[-1].outputs)
+            outputs: list[Any] = notebook.cells[-1].outputs  # later updates come there
+            return outputs
 
         yield run
 
@@ -78,7 +79,10 @@ def test_a_kernel_that_is_shut_down_has_finished(kernel: Callable[[str], list[An
 
 def test_the_report_is_shown_below_the_cell_and_anew_while_it_runs(kernel: Callable[[str], list[Any]]) -> None:
     kernel(CELLS[0])
-    shown = kernel("th.show(seconds=1)\nfor i in th.steps(range(200)):\n    time.sleep(0.05)\n    th.log(loss=1)")
+    shown = kernel("th.show(seconds=1)\nfor i in th.steps(range(30)):\n    time.sleep(0.05)\n    th.log(loss=1)")
+    end = time.monotonic() + SECONDS
+    while "no step yet" in shown[0]["data"]["text/html"] and time.monotonic() < end:
+        kernel("time.sleep(0.5)")  # while a cell runs, it is made anew
     (frame,) = [output for output in shown if output["output_type"] == "display_data"]
     page = frame["data"]["text/html"]
     assert page.startswith("<iframe sandbox=") and "fine tune" in page and "no step yet" not in page

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from trainhooks import session
 from trainhooks.lane_entries import CANCEL, SPAN, host_clock
@@ -76,7 +76,7 @@ def show(run: Optional[str], seconds: float, height: int) -> None:
         print("trainmon: there is no command `trainmon`: pip install trainmon")
         return
     display: Any = sys.modules["IPython"].display
-    handle = display.display(display.HTML(_frame("<p>trainmon: no step yet</p>", 40)), display_id=True)
+    handle = display.display(_frame("<p>trainmon: no step yet</p>", 40), raw=True, display_id=True)
     shown = _Shown(handle, command, run, seconds, height)
     for before in _shown:
         before.over = True  # the newest call has the run
@@ -102,8 +102,7 @@ class _Shown:
             was_running, began = cells.running, time.monotonic()
             page = self._make()
             if page is not None and not self.over:
-                display: Any = sys.modules["IPython"].display
-                self._handle.update(display.HTML(_frame(page, self._height)))
+                self._handle.update(_frame(page, self._height), raw=True)
             took = time.monotonic() - began
             if was_running:
                 cells.changed.wait(max(self._seconds, took / MAX_SHARE) if page is not None else FIRST_SECONDS)
@@ -143,11 +142,12 @@ def _command() -> Optional[str]:
     return shutil.which("trainmon") or (beside if os.access(beside, os.X_OK) else None)
 
 
-def _frame(page: str, height: int) -> str:
-    """Return a page in a frame of its own, which can reach nothing of the notebook."""
+def _frame(page: str, height: int) -> Dict[str, str]:
+    """Return a page in a frame of its own, which can reach nothing of the notebook, as what a notebook displays."""
     import html
 
-    return (
+    frame = (
         f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(page)}" '
         f'style="width:100%;height:{int(height)}px;border:0"></iframe>'
     )
+    return {"text/html": frame, "text/plain": "trainmon: a report, shown by notebooks in a browser"}

@@ -83,7 +83,7 @@ def test_the_report_is_shown_below_the_cell_and_anew_while_it_runs(kernel: Calla
     end = time.monotonic() + SECONDS
     while "no step yet" in shown[0]["data"]["text/html"] and time.monotonic() < end:
         kernel("time.sleep(0.5)")  # while a cell runs, it is made anew
-    (frame,) = [output for output in shown if output["output_type"] == "display_data"]
+    (frame,) = shown
     page = frame["data"]["text/html"]
     assert page.startswith("<iframe sandbox=") and "fine tune" in page and "no step yet" not in page
 

@@ -103,3 +103,27 @@ def test_another_mirror_is_a_mistake(tmp_path: Path) -> None:
         capture_output=True,
     )
     assert done.returncode == 2 and b"wandb" in done.stderr
+
+
+TRAINER = """
+import sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+model = LlamaForCausalLM(
+    LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2))
+row = {"input_ids": torch.arange(16), "labels": torch.arange(16)}
+settings = TrainingArguments(
+    sys.argv[1], max_steps=8, logging_steps=2, eval_strategy="steps", eval_steps=4, report_to=["tensorboard"],
+    use_cpu=True, disable_tqdm=True)
+Trainer(model, settings, train_dataset=[row] * 64, eval_dataset=[row] * 8).train()
+"""
+
+
+@pytest.mark.long
+def test_what_a_trainer_passes_on_is_not_told_twice(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    (tmp_path / "train.py").write_text(TRAINER)
+    run = watched(tmp_path / "state", str(tmp_path / "train.py"), str(tmp_path / "out"))
+    assert run.code == 0, run.err
+    metrics = run.report.metrics
+    assert metrics["loss"].count == 4 and metrics["eval_loss"].count == 2
+    assert not {"train/loss", "eval/loss", "train/learning_rate", "train/epoch"} & set(metrics)

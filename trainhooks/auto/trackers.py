@@ -47,6 +47,8 @@ def record(values: Any) -> None:
 def _take_numbers(values: Any, prefix: str, found: Dict[str, Any], depth: int) -> None:
     for name, value in islice(values.items(), MAX_NAMES):
         kind = type(value)
+        if len(found) >= MAX_NAMES:
+            return
         if kind is dict and depth:
             _take_numbers(value, f"{prefix}{name}/", found, depth - 1)
         elif kind in NUMBER_TYPES or hasattr(value, "detach") or getattr(value, "size", 0) == 1:
@@ -60,11 +62,8 @@ def _is_reported(name: str) -> bool:
     if not framework.metrics:
         return False
     part, _, rest = name.partition("/")
-    return (
-        name in framework.metrics
-        or (part == "train" and rest in framework.metrics)
-        or f"{part}_{rest}" in (framework.metrics)
-    )
+    theirs = (name, f"{part}_{rest}", rest if part == "train" else name)
+    return any(each in framework.metrics for each in theirs)
 
 
 def wrap_log(owner: Any, name: str, tracker: str) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.errors import UserError
 from monitor.running import output
-from monitor.running.command import module_command as own_command
+from monitor.running.command import start_beside
 
 if TYPE_CHECKING:
     from monitor.model.view import FindingChange, View
@@ -61,13 +61,7 @@ def start_runner(run: Path, command: str) -> subprocess.Popen[bytes]:
     Raises:
         OSError: no process can be started.
     """
-    return subprocess.Popen(
-        own_command("monitor.alerts", str(run), command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    return start_beside("monitor.alerts", str(run), command)
 
 
 def main(run: str, command: str) -> None:

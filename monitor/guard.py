@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from monitor.model.wall_time import STOPPED_BY_RULE
 from monitor.reports import stack_text
 from monitor.reports.waited import told
 from monitor.running import output
-from monitor.running.command import module_command as own_command
+from monitor.running.command import start_beside
 from monitor.running.stack_requests import process_stacks
 from monitor.running.stopping import stop_training
 from monitor.runs.run_files import stopped_by
@@ -61,13 +59,7 @@ class Guard:
             UserError: no process can be started.
         """
         try:
-            subprocess.Popen(
-                own_command("monitor.guard", str(run), self.text, str(self.quiet)),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            start_beside("monitor.guard", str(run), self.text, str(self.quiet))
         except OSError as error:  # too many processes, or no memory
             raise UserError(f"--stop-on: {error.strerror or error}; the training goes on without it") from None
 
@@ -104,25 +96,13 @@ def main(run: str, text: str, kill_after: str) -> None:
 
 def _first_met(path: Path, wanted: Conditions) -> Met | None:
     """Return the first condition that came true; None: the run has ended before."""
-    from monitor.runs.follow import Run
+    from monitor.runs.follow import views_while_running
 
-    followed = Run(path)
-    due = 0.0
-    try:
-        while True:
-            more = followed.advance()
-            if not more and time.monotonic() >= due:
-                due = time.monotonic() + LOOK_SECONDS
-                report = followed.view().report
-                if report.outcome.state != "running":
-                    return None
-                met = wanted.met(report)
-                if met:
-                    return met[0]
-            if not more:
-                followed.source.wait(0.5)
-    finally:
-        followed.close()
+    for view in views_while_running(path, LOOK_SECONDS):
+        met = wanted.met(view.report)
+        if met:
+            return met[0]
+    return None
 
 
 def _stop(run: Path, reason: str, quiet: float) -> None:

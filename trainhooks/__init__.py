@@ -20,6 +20,28 @@ Every call is safe from any thread, without a viewer, after fork and spawn, on a
 or waits for the GPU. Time belongs to the innermost open phase, so the parts of a step add up to it.
 """
 
+import sys as _sys
+from typing import Optional as _Optional
+
 from trainhooks.api import count, init, log, note, phase, skip, span, step, steps
 
-__all__ = ["count", "init", "log", "note", "phase", "skip", "span", "step", "steps"]
+__all__ = ["count", "init", "log", "note", "phase", "show", "skip", "span", "step", "steps"]
+
+
+def show(run: _Optional[str] = None, seconds: float = 10.0, height: int = 600) -> None:
+    """Show the report of a run below a notebook's cell, and anew while a cell runs.
+
+    Args:
+        run: a run's id or name; by default this kernel's.
+        seconds: between two reports, at least.
+        height: of the frame, in pixels.
+    """
+    from trainhooks import notebook
+
+    notebook.show(run, seconds, height)
+
+
+if "IPython" in _sys.modules:
+    from trainhooks import notebook
+
+    notebook.arm()

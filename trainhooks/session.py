@@ -51,6 +51,7 @@ class Session:
         leaving: whether everything is to be written, as the program ends or may do so.
         handed_over: whether that has been done.
         group: the process's place in its process group, read early: the group may be gone later.
+        interactive: whether a person runs cells of code: an error of one ends that cell, and not the program.
     """
 
     def __init__(self, forked: bool = False) -> None:
@@ -67,6 +68,7 @@ class Session:
         self.leaving = False
         self.handed_over = False
         self.group: Dict[str, int] = {}
+        self.interactive = False
         self._lock = allocate_lock()
 
     @property
@@ -117,7 +119,7 @@ class Session:
         if deferred.waiting:
             deferred.put_arrived(started_put())
         device.finish()
-        error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+        error = None if self.interactive else sys.exc_info()[1] or getattr(sys, "last_value", None)
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
         self.goes_on, self.leaving = False, True
@@ -169,6 +171,7 @@ class Session:
             writer = BackgroundWriter(
                 self.lanes, self._wait, lambda: self.error, self.flushed, device, lambda: self.acts
             )
+        writer.interactive = self.interactive
         writer.open(self.group)
         return writer
 
@@ -333,6 +336,22 @@ def part_failed(part: str, error: Optional[BaseException]) -> None:
 def has_stepped() -> bool:
     """Return whether a step of this process has been recorded, or nothing is recorded any more."""
     return _session.over or (_session.writer is not None and _session.writer.steps > 0)
+
+
+def is_started() -> bool:
+    """Return whether this process records."""
+    return _session.started
+
+
+def run_path() -> Optional[str]:
+    """Return the directory of this process's run; None where there is none yet."""
+    path = _session.writer.directory if _session.writer is not None else None
+    return None if path is None else str(path)
+
+
+def set_interactive() -> None:
+    """Note that a person runs cells of code in this process."""
+    _session.interactive = True
 
 
 def has_explicit_steps() -> bool:

@@ -40,12 +40,27 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {**made, "journal": journal_schema("a line of a journal")}
 
 
+def _allowed(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(given.split(","))) if given else ()
+    for name in names:
+        if name not in ("stop", "trace"):
+            raise click.BadParameter(f"'{name}' is neither stop nor trace")
+    return names
+
+
 @click.command()
-def mcp() -> None:
+@click.option(
+    "--allow",
+    "allowed",
+    metavar="WHAT[,WHAT]",
+    callback=_allowed,
+    help="Also serve the tools that do something: stop, which ends a training, and trace, which traces its next steps.",
+)
+def mcp(allowed: tuple[str, ...]) -> None:
     """Serve tools that read runs, on stdin and stdout, to a client of the Model Context Protocol.
 
-    Needs the official SDK: pip install 'trainmon[mcp]'. Nothing is stopped, traced or written. To a client's
-    configuration it is the command `trainmon` with the argument `mcp`.
+    Needs the official SDK: pip install 'trainmon[mcp]'. Without --allow nothing is stopped, traced or written. To a
+    client's configuration it is the command `trainmon` with the argument `mcp`.
     """
     try:
         from mcp.server.mcpserver import MCPServer  # noqa: F401
@@ -55,7 +70,7 @@ def mcp() -> None:
 
     if os.isatty(0):
         say("waiting for a client of the Model Context Protocol on stdin; Ctrl-D ends")
-    serve()
+    serve(allowed)
 
 
 @click.command()

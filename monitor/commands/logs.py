@@ -52,6 +52,9 @@ def lines(file: str, as_json: bool) -> None:
 def import_(logfile: Path, name: str | None) -> None:
     """Make a run of a finished log, to report on and compare.
 
+    LOGFILE may also be a tracker's file or its folder: TensorBoard's event files, an offline run of W&B,
+    `trainer_state.json` of HF Trainer, torchtitan's JSONL of a rank.
+
     Times come from the log: times of day, the elapsed time of a bar, or seconds per step. What the log does not say is
     unknown. How the program ended is known only where the log ends with a traceback.
     """

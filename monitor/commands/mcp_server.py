@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any
 
@@ -19,16 +19,25 @@ from monitor.errors import UserError
 from trainhooks.protocol.rundir import UnsafeDirectory
 
 
-def serve() -> None:
-    """Answer until stdin is closed."""
-    server().run("stdio")
+def serve(allowed: Iterable[str] = ()) -> None:
+    """Answer until stdin is closed, with these of the tools that do something."""
+    server(allowed).run("stdio")
 
 
-def server() -> MCPServer:
-    """Return a server with a tool for each answer."""
+def server(allowed: Iterable[str] = ()) -> MCPServer:
+    """Return a server with a tool for each answer, and for each allowed action."""
+    actions = {name: mcp_answers.ACTIONS[name] for name in allowed}
+    more = mcp_answers.ASK_FIRST + ", ".join(actions) + "." if actions else mcp_answers.ONLY_READ
     made: MCPServer = MCPServer(
-        "trainmon", version=__version__, instructions=mcp_answers.INSTRUCTIONS, log_level="WARNING"
+        "trainmon", version=__version__, instructions=mcp_answers.INSTRUCTIONS + more, log_level="WARNING"
     )
+    for tool in map(_tool, actions.values()):
+        made.add_tool(
+            tool,
+            description=inspect.cleandoc(tool.__doc__ or ""),
+            annotations=ToolAnnotations(read_only_hint=False, destructive_hint=tool.__name__ == "stop"),
+            structured_output=False,
+        )
     for tool in (*map(_tool, mcp_answers.ANSWERS), wait):
         made.add_tool(
             tool,

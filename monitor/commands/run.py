@@ -65,6 +65,13 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     callback=duration_option,
     help="Then send SIGKILL once the training has read and written nothing for so long. Default: 10m.",
 )
+@click.option(
+    "--mirror",
+    multiple=True,
+    type=click.Choice(["wandb", "mlflow", "tensorboard", "trackio"]),
+    help="Add step phases, speed, MFU and findings, as trainmon/..., to the run that the program has open there, "
+    "along with what it logs itself; repeatable.",
+)
 @watching_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
 @click.pass_context
@@ -79,6 +86,7 @@ def run(
     gpu_clock: bool | None,
     stop_on: str | None,
     stop_kill_after: float | None,
+    mirror: tuple[str, ...],
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -104,7 +112,7 @@ def run(
             settings.switch("run", "trace"),
             settings.switch("run", "control"),
         )
-        options = Options(name, can_draw() and not no_tui, pty, *choices)
+        options = Options(name, can_draw() and not no_tui, pty, *choices, mirror)
         what = settings.words("run", "stop_on") if stop_on is None else stop_on
         guard = None if what is None else _guard(what, stop_kill_after, options.price is not None)
         return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options, guard
@@ -146,13 +154,23 @@ def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandw
         say(f"trainmon: {training.lifetime_limit.text}")
     if training.unrecorded is not None:
         complain(f"the output is not recorded: {training.unrecorded}")
-    for start_beside in (alerting.start, *([guard.start] if guard is not None else [])):
+    mirroring = [_start_mirror] if options.mirror else []
+    for start_process in (alerting.start, *([guard.start] if guard is not None else []), *mirroring):
         try:
-            start_beside(training.run)
+            start_process(training.run)
         except UserError as error:
             complain(str(error))
     status = _run_to_end(training, options, alerting, low_bandwidth)
     return status if guard is None else guard.status(training.run, status)
+
+
+def _start_mirror(run: Path) -> None:
+    from monitor.running.command import start_beside
+
+    try:
+        start_beside("monitor.mirror", str(run))
+    except OSError as error:  # too many processes, or no memory
+        raise UserError(f"--mirror: {error.strerror or error}; the training goes on without it") from None
 
 
 def _run_to_end(training: LaunchedTraining, options: Options, alerting: AlertOptions, low_bandwidth: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,17 @@ def module_command(module: str, *words: str) -> list[str]:
     that it starts, and finds its own modules regardless of PYTHONPATH.
     """
     return [sys.executable, str(_ENTRY), module, *words]
+
+
+def start_beside(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """Start such a process beside a run, for as long as that goes on.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    nothing = subprocess.DEVNULL
+    command = module_command(module, *words)
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 NOT_EXECUTABLE = 126  # the exit codes that shells use

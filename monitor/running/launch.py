@@ -42,6 +42,7 @@ class Options:
     gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: from the environment, else yes
     trace: bool | None = None  # whether a few steps are traced; None: from the environment, else yes
     control: bool | None = None  # whether the training may be asked for a trace; None: likewise
+    mirror: tuple[str, ...] = ()  # trackers whose open run gets trainmon's figures
 
 
 def start(words: list[str], options: Options) -> LaunchedTraining:
@@ -155,7 +156,8 @@ def _measurements(options: Options) -> dict[str, str]:
         "TRAINMON_TRACE": options.trace,
         "TRAINMON_CONTROL": options.control,
     }
-    return {name: "1" if value else "0" for name, value in wanted.items() if value is not None}
+    known = {name: "1" if value else "0" for name, value in wanted.items() if value is not None}
+    return {**known, rundir.MIRROR_VARIABLE: ",".join(options.mirror)} if options.mirror else known
 
 
 def _directory() -> str | None:

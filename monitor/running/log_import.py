@@ -13,11 +13,14 @@ from typing import BinaryIO
 
 from monitor import __version__
 from monitor.console import line_prefixes
+from monitor.console.formats.json_lines import read_dict
 from monitor.console.log_parser import LogParser, LogSummary
 from monitor.console.printed_error import printed_error
+from monitor.console.reading import Reading
 from monitor.errors import UserError
 from monitor.running import output
 from monitor.running.exit_record import ERROR_SEARCH_BYTES
+from monitor.sources import tracker_files
 from trainhooks.protocol import encoding, events, rundir
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.journal import Journal
@@ -50,15 +53,18 @@ def import_log(source: Path, name: str | None, patterns: tuple[re.Pattern[str], 
 
 
 def open_log(source: Path) -> BinaryIO:
-    """Open a log for reading.
+    """Open a log for reading; a tracker's file, or a folder of them, is read as lines.
 
     Raises:
-        UserError: it does not exist or is a directory.
+        UserError: it does not exist, is broken, or is a directory without such files.
     """
     try:
-        if source.is_dir():
-            raise UserError(f"{source} is a directory; name the log in it")
-        return open(source, "rb")
+        if not source.is_file() and not source.is_dir():
+            return open(source, "rb")  # a pipe is not looked into
+        lines = tracker_files.as_lines(source)
+        if lines is None and source.is_dir():
+            raise UserError(f"{source} is a directory without a tracker's files; name the log in it")
+        return open(source, "rb") if lines is None else lines
     except OSError as error:
         raise UserError(f"{source}: {error.strerror or error}") from None
 
@@ -66,6 +72,9 @@ def open_log(source: Path) -> BinaryIO:
 def _first_time(head: bytes) -> float | None:
     """Return the Unix time of the first line with a date, assuming this machine's time zone; None without one."""
     for line in head.split(b"\n")[:20_000]:
+        reading = Reading("metrics")
+        if line.startswith(b"{") and read_dict(line.decode("utf-8", "replace"), reading) and reading.wall:
+            return reading.wall
         wall, _ = line_prefixes.wall(line[:200].decode("utf-8", "replace"))
         if wall is not None and wall > line_prefixes.DAY:
             with contextlib.suppress(ValueError, OverflowError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -418,6 +418,25 @@ def load(path: Path, measured: bool = True, chosen: int | None = None, rank: int
         return view
     finally:
         run.close()
+
+
+def views_while_running(path: Path, seconds: float) -> Iterator[View]:
+    """Yield a view of a run every so many seconds, until it has ended."""
+    followed = Run(path)
+    due = 0.0
+    try:
+        while True:
+            more = followed.advance()
+            if not more and time.monotonic() >= due:
+                due = time.monotonic() + seconds
+                view = followed.view()
+                if view.report.outcome.state != "running":
+                    return
+                yield view
+            if not more:
+                followed.source.wait(0.5)
+    finally:
+        followed.close()
 
 
 def compared(before: View, after: View) -> Comparison:

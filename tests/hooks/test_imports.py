@@ -46,7 +46,7 @@ def test_recording_loads_nothing_of_the_dashboard(train: Trainings) -> None:
 
 
 def test_the_public_names_are_stable() -> None:
-    assert trainhooks.__all__ == ["count", "init", "log", "note", "phase", "skip", "span", "step", "steps"]
+    assert trainhooks.__all__ == ["count", "init", "log", "note", "phase", "show", "skip", "span", "step", "steps"]
     assert all(callable(getattr(trainhooks, name)) for name in trainhooks.__all__)
 
 

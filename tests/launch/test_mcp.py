@@ -54,9 +54,11 @@ for index in th.steps(range(700)):
 
 
 @contextlib.asynccontextmanager
-async def client(state: State) -> AsyncIterator[Any]:
+async def client(state: State, *options: str) -> AsyncIterator[Any]:
     mcp = pytest.importorskip("mcp", reason="the SDK is not installed: pip install 'trainmon[mcp]'")
-    command = mcp.StdioServerParameters(command=TRAINMON[0], args=[*TRAINMON[1:], "mcp"], env=state.environment)
+    command = mcp.StdioServerParameters(
+        command=TRAINMON[0], args=[*TRAINMON[1:], "mcp", *options], env=state.environment
+    )
     async with mcp.Client(command) as connected:
         yield connected
 
@@ -190,6 +192,31 @@ async def test_it_shows_where_a_training_hangs(state: State) -> None:
         assert "<string>:4" in data(await ask(connected, "stack", run="held"))
     front.terminate()
     front.communicate(timeout=60)
+
+
+@pytest.mark.long
+async def test_what_does_something_is_there_only_where_it_is_allowed(state: State) -> None:
+    steps = "import time, torch, trainhooks as th\nfor _ in th.steps(range(9000)): torch.ones(3) + 1; time.sleep(0.05)"
+    front = state.start(*python(steps), options=("--name", "held"))
+    try:
+        async with client(state) as connected:
+            assert not {tool.name for tool in (await connected.list_tools()).tools} & {"stop", "trace"}
+            assert "met" in await ask(connected, "wait", run="held", until="step=5")
+        async with client(state, "--allow", "trace,stop") as connected:
+            tools = {tool.name: tool for tool in (await connected.list_tools()).tools}
+            assert not tools["trace"].annotations.read_only_hint and tools["stop"].annotations.destructive_hint
+            assert "aten::add" in data(await ask(connected, "trace", run="held", steps=2))
+            assert "whole id" in await ask(connected, "stop", is_error=True, run="held")
+            assert "it has ended" in data(await ask(connected, "stop", run=state.only.name))
+            assert "is not running" in await ask(connected, "trace", is_error=True, run="held")
+    finally:
+        front.kill()
+        front.communicate(timeout=60)
+
+
+def test_a_mistake_in_what_is_allowed_is_one_line(state: State) -> None:
+    done = state.call("mcp", "--allow", "stop,delete")
+    assert done.returncode == 2 and b"'delete' is neither stop nor trace" in done.stderr
 
 
 def test_a_wait_ends_with_its_client(state: State) -> None:

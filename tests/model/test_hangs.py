@@ -13,7 +13,7 @@ from monitor.model.standing import may_stall
 from monitor.model.summary import make_report, open_work
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Facts, Frames, Host
-from trainhooks.protocol.vocabulary import ACTOR
+from trainhooks.protocol.vocabulary import ACTOR, BETWEEN_CELLS
 
 from .conftest import Story, around, folded, judged_state, parts_of
 
@@ -105,6 +105,17 @@ def test_a_span_that_stands_still_is_told_and_not_as_a_habit() -> None:
     rows = judged_state(folded(told), alive=True)[0]
     assert rows[0].code == "stalled" and "in eval" in rows[0].title
     assert not {"eval-heavy", "worker-wait", "unaccounted-time"} & {row.code for row in rows}
+
+
+def test_a_notebook_that_waits_for_a_person_does_not_stand_still() -> None:
+    for name, is_told in (("eval", True), (BETWEEN_CELLS, False)):
+        told = steps(50)
+        for second in range(1000):
+            told.wait(1.0)
+            told.pulse(frame=LINE if second >= 5 else None, spans=[(name, second + 1.0)])
+            told.tell(Host, tree_cpu=1.0, disk_write=0.0, cores=4)
+        rows = judged_state(folded(told), alive=True)[0]
+        assert {row.code for row in rows} == ({"stalled"} if is_told else set())
 
 
 def test_no_time_left_is_shown_while_nobody_knows_when_it_goes_on() -> None:

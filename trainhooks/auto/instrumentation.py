@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from types import ModuleType
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Set, TypeVar
 
 from trainhooks import session
 from trainhooks.auto import unseen
@@ -15,6 +15,7 @@ from trainhooks.device import deferred
 from trainhooks.lane_entries import FACTS, LOG, NO_PHASE, SPAN, host_clock
 from trainhooks.lane_entries import FORWARD as FORWARD_PHASE
 from trainhooks.program_errors import DEBUG_VARIABLE, pass_on
+from trainhooks.protocol.limits import MAX_METRICS
 
 T = TypeVar("T")
 
@@ -35,10 +36,12 @@ class FrameworkState:
         open_phases: phases that a framework reported and that are open there (generation, log_probs): model calls in
             them are part of the phase.
         prefetched_batches: how many batches a framework may fetch before it uses the first of them.
+        metrics: names of those that it reported, which a tracker then gets from it under another name.
     """
 
     __slots__ = (
-        "counts_batches", "logs_loss", "open_evaluations", "open_phases", "plans", "prefetched_batches", "tracker",
+        "counts_batches", "logs_loss", "metrics", "open_evaluations", "open_phases", "plans", "prefetched_batches",
+        "tracker",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,6 +52,7 @@ class FrameworkState:
         self.open_evaluations = 0
         self.open_phases = 0
         self.prefetched_batches = 0
+        self.metrics: Set[str] = set()
 
 
 framework = FrameworkState()
@@ -130,6 +134,8 @@ def put_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
     """Record metrics by their names, and return those that can be read. No tensor is waited for."""
     values = deferred.settle_metrics(dict(metrics))
     if values:
+        if len(framework.metrics) < MAX_METRICS:
+            framework.metrics.update(values)
         session.quiet_put()((LOG, values))
     return values
 

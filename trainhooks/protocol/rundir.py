@@ -26,6 +26,7 @@ from trainhooks.protocol.descriptors import Kept
 
 STATE_VARIABLE = "TRAINMON_DIR"  # where runs live
 RUN_VARIABLE = "TRAINMON_RUN"  # the run directory that a launched training joins
+MIRROR_VARIABLE = "TRAINMON_MIRROR"  # trackers whose open run gets trainmon's figures: names with commas
 LINES_VARIABLE = "TRAINMON_LINES"  # set where the output is read as it comes: Python then prints line by line
 
 BOOTSTRAP = str(Path(__file__).resolve().parents[1] / "auto" / "bootstrap")  # on PYTHONPATH, it arms `trainhooks.auto`
@@ -38,6 +39,7 @@ STOP_REQUEST = "stop.json"  # asks whoever records the run to stop it; removed a
 STOPPED = "stopped.json"  # present where somebody has asked trainmon to stop the run
 MAX_JSON_BYTES = 1 << 24  # of a file that holds one mapping
 CONSOLE = "console.log"
+MIRROR = "mirror.json"  # these figures, numbers by name
 STARTING = "starting"  # imports of processes that have not announced themselves; `auto.imports` writes it
 MAX_STARTING = 64 * 1024  # bytes, of all processes
 LOOK = "starting-"  # begin of the names of files that tell what a process waits for before its first step

@@ -23,6 +23,7 @@ ENV_STEPS, EPISODES, EPISODE_LENGTH, EPISODE_RETURN = "env_steps", "episodes", "
 LOWEST, HIGHEST = "_min", "_max"  # behind the name of a mean over several episodes
 EPISODE_FIGURES = (EPISODE_RETURN, EPISODE_LENGTH)
 EPISODE_EXTREMES = frozenset(name + end for name in EPISODE_FIGURES for end in (LOWEST, HIGHEST))
+BETWEEN_CELLS = "between cells"  # the span in which a notebook waits for a person
 BETWEEN_STEPS = "between steps"  # the phase of stack samples outside all steps
 ENV_CALLS, ENV_SECONDS = "env_calls", "env_seconds"  # of `step`: a vector's call is one step of each environment
 ACTOR = "actor"  # the source of a process that steps environments, and trains nothing itself
@@ -81,6 +82,9 @@ PHASES: Dict[str, str] = {
     "broadcast": "weight_sync",
     # torchtitan
     "data_loading": "data",
+    "fetching_batch": "data",
+    "fwd_bwd": "training",
+    "optim": "optimizer",
     # Lightning: the names of its profiler's actions and hooks, without the class
     "train_dataloader_next": "data",
     "batch_to_device": "h2d",

@@ -106,7 +106,10 @@ class Assembler:
                 self._count(step, *entry[1:])
                 return
         elif self._held is not None:
-            self.release_held()
+            if what == CANCEL and entry[2] is None:
+                self.drop_held()
+            else:
+                self.release_held()
         handle = _TIMED.get(what)
         if handle is not None:
             handle(self, *entry[1:])
@@ -237,8 +240,10 @@ class Assembler:
             return True
         return MAX_BODY_RATIO * (t - step.item_at) >= self._body_ns
 
-    def _cancel(self, t: int, loop: Loop) -> None:
-        """Drop a step whose item never came, or that an exception ended."""
+    def _cancel(self, t: int, loop: Optional[Loop]) -> None:
+        """Drop a step whose item never came, or that an exception ended. Without a loop: the open one of any."""
+        if loop is None:
+            loop = self.step.loop if self.step is not None else AUTOMATIC
         if self.step is None or self.step.loop is not loop:
             self._end(t, loop)
         else:

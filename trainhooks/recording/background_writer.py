@@ -70,6 +70,9 @@ class BackgroundWriter:
         parted: called when all is written; returns whether the program may go on nevertheless.
         device: the lane of the device.
         acts: returns whether the process only steps environments. It is no rank then, and nobody asks it for anything.
+
+    Attributes:
+        interactive: whether a person runs cells of code: only the end of a cell shows whether its last step was whole.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class BackgroundWriter:
         self._dropped = 0
         self._device = device
         self._acts = acts
+        self.interactive = False
         self._is_actor = False
         self._ranks: Dict[str, int] = {}
         self._device_times = DeviceTimes(self._process, device)
@@ -188,6 +192,11 @@ class BackgroundWriter:
                 self._open_as_rank(self._run)
         self._greet()
 
+    @property
+    def directory(self) -> Optional[Path]:
+        """Return the run's directory; None where it could not be made."""
+        return self._run
+
     def _open_as_rank(self, run: Path) -> None:
         path = rundir.rank_journal(run, self._ranks.get("rank", 0), self.producer)
         with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
@@ -260,7 +269,7 @@ class BackgroundWriter:
             entries = lane.entries
             if len(entries) == entries.maxlen:
                 self._dropped += 1  # at least one entry was lost; the number is unknown
-            if not entries and rested:
+            if not entries and rested and not self.interactive:
                 assembler.release_held()  # the loop was left a while ago, and the program goes on
                 self._stamp(assembler.events)
             longest = max(longest, len(entries))

@@ -260,7 +260,10 @@ def rank_facts(group: Optional[Dict[str, int]] = None) -> Dict[str, int]:
 
 
 def program_name() -> str:
-    """Return the name of this program: its script without the suffix, or its module."""
+    """Return the name of this program: its script or notebook without the suffix, or its module."""
+    if "ipykernel" in sys.modules:  # Jupyter's server names the file; other front ends do not
+        notebook, ending = os.path.splitext(os.path.basename(os.environ.get("JPY_SESSION_NAME", "")))
+        return clean(notebook, MAX_NAME) if notebook and ending == ".ipynb" else "notebook"
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:

@@ -28,7 +28,7 @@ from monitor.model.wall_time import training_processes
 from monitor.units import age, duration, plural
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Host
-from trainhooks.protocol.vocabulary import ENV_STEPS
+from trainhooks.protocol.vocabulary import BETWEEN_CELLS, ENV_STEPS
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
 MIN_STALL_P95_RATIO = 2.0  # times the 95th percentile, likewise
@@ -53,6 +53,8 @@ MAX_ELSEWHERE = 4  # ranks and threads that are named
 )
 def stalled(evidence: Evidence) -> Finding | None:
     """Find a step that does not end, none that begins, a line that does not move, or a process without a heartbeat."""
+    if any(name == BETWEEN_CELLS for name, _ in evidence.open.spans):
+        return None
     finding = (
         _silent(evidence)
         or _apart(evidence)

@@ -25,7 +25,7 @@ $(DEMO): pyproject.toml constraints.txt
 	@touch $(DEMO)
 
 $(READY): $(DEMO)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev,integrations]'
 	@touch $(READY)
 
 demo: $(DEMO)  ## Watch a real reinforcement-learning run on code

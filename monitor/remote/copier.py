@@ -12,7 +12,7 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
-from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far
+from monitor.remote.copies import LOCK, Far, copy_path, far_of, parts_of, remove_old, write_far
 from monitor.remote.copy_writer import BadFrame, CopyWriter
 from monitor.remote.joined import join, refresh
 from monitor.remote.line import Frame, Line, LineCut, Target, open_line
@@ -161,12 +161,31 @@ class Copier:
             self._line = None
 
 
+class Refreshing:
+    """Takes into a joined run what its parts get, while a `with` block lasts. Nothing for a run that is none."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._stop = threading.Event()
+
+    def __enter__(self) -> None:
+        if parts_of(self._run):
+            threading.Thread(target=self._refresh, name="join", daemon=True).start()
+
+    def _refresh(self) -> None:
+        while not self._stop.wait(REFRESH_SECONDS):
+            with contextlib.suppress(OSError):  # a full disk
+                refresh(self._run)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+
 class JoinThread:
     """Copies the parts of a job on several hosts, and joins them, while a `with` block lasts."""
 
     def __init__(self, copiers: list[Copier]) -> None:
         self._copies = [CopyThread(copier) for copier in copiers]
-        self._stop = threading.Event()
 
     def __enter__(self) -> Path:
         """
@@ -174,21 +193,12 @@ class JoinThread:
             UserError: they are not parts of one job.
         """
         try:
-            run = join([copy.__enter__() for copy in self._copies])
+            return join([copy.__enter__() for copy in self._copies])
         except BaseException:
             self.__exit__()
             raise
-        self._thread = threading.Thread(target=self._refresh, args=(run,), name="join", daemon=True)
-        self._thread.start()
-        return run
-
-    def _refresh(self, run: Path) -> None:
-        while not self._stop.wait(REFRESH_SECONDS):
-            with contextlib.suppress(OSError):  # a full disk
-                refresh(run)
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
         for copy in self._copies:
             copy.__exit__()
 

@@ -58,6 +58,8 @@ def parts(
         return [(to_node, "") for to_node in slurm.nodes(job)] if via is None else [(target(None, via), "")]
     if job is not None:
         names = [name for name in (hosts or "").split(",") if name]
+        if via is not None and len(names) > 1 and "%h" not in via:
+            raise UserError("--via leads to one host, or names it as %h")
         if not names or any(HOST.fullmatch(name) is None for name in names) or RUN.fullmatch(job) is None:
             raise UserError("--job JOB --host HOST[,HOST...]")
         return [(target(name, via), "") for name in names]

@@ -21,7 +21,6 @@ APART_SECONDS = 120.0  # by which a part may seem to have ended before another b
 class _Part(NamedTuple):
     path: Path
     environment: dict[str, str]
-    command: object
     name: str
     began: float
     ended: float  # about now where it lives
@@ -75,7 +74,7 @@ def _part(run: Path) -> _Part | None:
             ended = max((path.stat().st_mtime for path in rundir.journals(run)), default=began)
     environment = {str(key): str(value) for key, value in environment.items()}
     last = float(ended) if isinstance(ended, int | float) else time.time()
-    return _Part(run, environment, known.get("command"), str(known.get("name") or run.name), float(began), last)
+    return _Part(run, environment, str(known.get("name") or run.name), float(began), last)
 
 
 def _jobs(parts: Sequence[_Part]) -> list[list[_Part]]:
@@ -94,7 +93,7 @@ def _belongs(part: _Part, job: Sequence[_Part]) -> bool:
     """Return whether a part is of a job: another task of the same start, or of a later one."""
     newest = max(each.restart for each in job)
     if part.restart > newest:
-        return any(each.command == part.command for each in job)
+        return any(each.name == part.name for each in job)  # its words may differ: --resume
     beside = [each for each in job if each.restart == part.restart]
     is_step = not str(part.key).endswith(f".{BATCH}")  # in a batch script, what runs beside another is another
     return is_step and any(part.began <= each.ended + APART_SECONDS for each in beside)

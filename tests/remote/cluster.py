@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.launch.conftest import ROOT, State, wait_for
+from tests.launch.conftest import ROOT, wait_for
 from tests.signals import send_group_signal
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
@@ -27,7 +27,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthType=auth/none
 CredType=cred/none
-ProctrackType={tracking}
+ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
@@ -50,34 +50,30 @@ PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 class Cluster:
-    """The cluster. On its nodes `trainmon` keeps its state in `states`: one directory for both, or one for each."""
+    """The cluster: `n1` and `n2`. On both `trainmon` is a command, see `keep`."""
 
-    def __init__(self, place: Path, state: State, tracking: str = "proctrack/linuxproc") -> None:
+    def __init__(self, place: Path) -> None:
         self.place = place
-        self.state = state
         (place / "state").mkdir(parents=True)
         (place / "bin").mkdir()
-        self.share(True)
         ports = [_free_port() for _ in range(3)]
         user, host = pwd.getpwuid(os.geteuid()).pw_name, socket.gethostname()
-        text = CONFIGURATION.format(host=host, user=user, place=place, ports=ports, tracking=tracking)
+        text = CONFIGURATION.format(host=host, user=user, place=place, ports=ports)
         (place / "slurm.conf").write_text(text)
         self.environment = {
-            **{name: value for name, value in state.environment.items() if not name.startswith("SLURM")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "TRAINMON"))},
+            "PYTHONPATH": str(ROOT),
             "SLURM_CONF": str(place / "slurm.conf"),
             "PATH": f"{place}/bin:{_SEARCHED}",
         }
-        for variable in ("SBATCH_EXPORT", "SRUN_EXPORT", "TRAINMON_DIR"):
-            self.environment.pop(variable, None)
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._start("slurmctld", "-D", "-c")
         for node in ("n1", "n2"):
             self._start("slurmd", "-D", "-N", node)
         wait_for(lambda: self.call("sinfo", "--noheader", "--format=%T").stdout.split() == [b"idle"])
 
-    def share(self, shared: bool) -> None:
-        """Let the nodes have one state directory, the test's own, or each its own beside it."""
-        where = str(self.state.path) if shared else f"{self.state.path}-$SLURMD_NODENAME"
+    def keep(self, where: str) -> None:
+        """Set the state directory on the nodes, for a shell there: $SLURMD_NODENAME in it gives each its own."""
         lines = ["#!/bin/sh", f'TRAINMON_DIR="{where}" exec {sys.executable} -m monitor "$@"']
         (self.place / "bin" / "trainmon").write_text("\n".join([*lines, ""]))
         (self.place / "bin" / "trainmon").chmod(0o755)
@@ -113,9 +109,12 @@ class Cluster:
     def wait_for_end(self, job: str) -> None:
         wait_for(lambda: self.standing(job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", ""), 180)
 
-    def end(self) -> None:
+    def cancel(self) -> None:
+        """Cancel all jobs."""
         self.call("scancel", "--user", pwd.getpwuid(os.geteuid()).pw_name)
         wait_for(lambda: not self.call("squeue", "--noheader").stdout.strip())
+
+    def end(self) -> None:
         for daemon in reversed(self._daemons):
             send_group_signal(daemon.pid, signal.SIGTERM)
             daemon.wait(30)

@@ -73,6 +73,7 @@ class Progress:
     eta_seconds: float | None = None
     eta_low: float | None = None  # the range in which it lies eight times in ten, by the run's past speeds
     eta_high: float | None = None
+    limit_seconds: float | None = None  # until the scheduler ends the job
     elapsed_seconds: float | None = None
     cost: float | None = None
     cost_total: float | None = None

@@ -169,3 +169,13 @@ th.init(total_steps=60, start_step=first)
 for step in th.steps(range(first, 60)):
     time.sleep(5 if sys.argv[1] == "0" and step == 20 else 0.05)
 """
+
+
+def test_the_limit_of_a_job_is_known_and_missed(cluster: Cluster, state: State) -> None:
+    cluster.submit(f"exec {_words(100_000, 0.02)}", "-N1", "-n1", "-t5")
+    wait_for(lambda: any((row["step"] or 0) > 100 for row in _listed(state)))
+    wait_for(lambda: _report(state, "last")["progress"]["limit_seconds"] is not None)
+    report = _report(state, "last")
+    assert 0 < report["progress"]["limit_seconds"] < 300
+    (finding,) = [finding for finding in report["findings"] if finding["code"] == "job-limit"]
+    assert finding["title"].startswith("Will not finish: ") and finding["title"].endswith(" short of the job's limit")

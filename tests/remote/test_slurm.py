@@ -179,3 +179,17 @@ def test_the_limit_of_a_job_is_known_and_missed(cluster: Cluster, state: State) 
     assert 0 < report["progress"]["limit_seconds"] < 300
     (finding,) = [finding for finding in report["findings"] if finding["code"] == "job-limit"]
     assert finding["title"].startswith("Will not finish: ") and finding["title"].endswith(" short of the job's limit")
+
+
+def test_all_tasks_are_stopped(cluster: Cluster, state: State) -> None:
+    job = cluster.submit(f"srun {_words(3000, 0.1)}", "-N2", "-n2", "-t10")
+    wait_for(lambda: len(list(state.path.glob("runs/*/rank-*.jsonl"))) == 2)
+    found = state.call("attach", "--job", job, "--once", "--json")
+    assert json.loads(found.stdout)["run"]["ranks"] == 2
+    assert not [line for line in state.call("ls").stdout.decode().splitlines() if "pid" in line]  # all is recorded
+    stopped = state.call("stop", "last")
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stderr.count(b" ended after ") == 2
+    cluster.wait_for_end(job)
+    assert [row["state"] for row in _listed(state)] == ["killed"]
+    assert cluster.output(job).count("trainmon: ") == 2, cluster.output(job)

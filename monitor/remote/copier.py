@@ -25,6 +25,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before another line is opened
 FIRST_SECONDS = 3.0  # for which the first screen waits for the whole history
 READ_SECONDS = 0.2
 REFRESH_SECONDS = 1.0  # between two looks for new files of a job's parts
+REST_TIMES = 20.0  # as long as a look took: one at a thousand parts takes a second
 FIRST_EXCHANGES = 8  # of timestamps, at once
 EXCHANGE_SECONDS = 2.0  # between two later ones
 
@@ -173,9 +174,12 @@ class Refreshing:
             threading.Thread(target=self._refresh, name="join", daemon=True).start()
 
     def _refresh(self) -> None:
-        while not self._stop.wait(REFRESH_SECONDS):
+        pause = REFRESH_SECONDS
+        while not self._stop.wait(pause):
+            began = time.monotonic()
             with contextlib.suppress(OSError):  # a full disk
                 refresh(self._run)
+            pause = max(REFRESH_SECONDS, REST_TIMES * (time.monotonic() - began))
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()

@@ -24,6 +24,7 @@ PARTS = "parts.json"  # in the directory of a job on several hosts: the copies t
 LOCK = "copy.lock"  # held by who writes the copy
 SILENT_SECONDS = 5.0  # without a word from a host that speaks each second
 WALL_DOUBT = 1.0  # seconds: the wall clocks of hosts that share a disk are kept by NTP, as a rule much closer
+LOOK_TIMES = 10.0  # as long as it took, a look at all parts is kept
 KEPT_COPIES = 50
 KEPT_DAYS = 30
 
@@ -86,9 +87,25 @@ def parts_of(run: Path) -> list[Path]:
 
 def fars_of(run: Path) -> list[Far]:
     """Return what is known of each host of a run that is on others, or of many; empty for any other run."""
-    found = [far_of(part) or _here(part) for part in parts_of(run)]
+    found = _of_parts(run)
     alone = None if found or not os.path.exists(run / FAR) else far_of(run)
     return found if alone is None else [alone]
+
+
+_looked: dict[Path, tuple[float, list[Far]]] = {}  # at the parts of a job, and until when that will do
+
+
+def _of_parts(run: Path) -> list[Far]:
+    """Return what is known of each part of a job. A look at a thousand of them takes a second, so it is kept a while."""
+    began = time.monotonic()
+    until, found = _looked.get(run, (0.0, []))
+    if began < until:
+        return found
+    found = [far_of(part) or _here(part) for part in parts_of(run)]
+    took = time.monotonic() - began
+    if found:
+        _looked[run] = began + took + min(LOOK_TIMES * took, SILENT_SECONDS / 2), found
+    return found
 
 
 def _here(part: Path) -> Far:

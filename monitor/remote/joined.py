@@ -63,10 +63,12 @@ def together(name: str, parts: Sequence[Path]) -> Path:
     """
     run = rundir.private_directory(rundir.private_directory(copies_dir() / "joined") / name)
     known = {"parts": [str(part) for part in sorted(parts, key=_restart, reverse=True)]}
-    if rundir.read_json(run / PARTS) != known:
+    is_known = rundir.read_json(run / PARTS) == known
+    if not is_known:
         rundir.write_json(run / PARTS, known)
         (run / rundir.EXIT).unlink(missing_ok=True)  # of the job's start before
-    refresh(run)
+    if not is_known or not (run / rundir.EXIT).exists():
+        refresh(run)
     return run
 
 

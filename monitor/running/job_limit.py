@@ -1,4 +1,4 @@
-"""Until when a scheduler lets the job run: told to the journal at the start, and again now and then, as limits change."""
+"""Until when a scheduler lets the job run: told to the journal at the start and now and then, as limits change."""
 
 from __future__ import annotations
 

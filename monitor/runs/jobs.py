@@ -70,11 +70,11 @@ def _part(run: Path) -> _Part | None:
         return None
     ended = (rundir.read_json(run / rundir.EXIT) or {}).get("ended")
     if type(ended) not in (int, float):
+        ended = time.time()
         with suppress(OSError):
-            ended = max((path.stat().st_mtime for path in rundir.journals(run)), default=began)
+            ended = max((path.stat().st_mtime for path in rundir.journals(run)), default=ended)
     environment = {str(key): str(value) for key, value in environment.items()}
-    last = float(ended) if isinstance(ended, int | float) else time.time()
-    return _Part(run, environment, str(known.get("name") or run.name), float(began), last)
+    return _Part(run, environment, str(known.get("name") or run.name), float(began or 0.0), float(ended or 0.0))
 
 
 def _jobs(parts: Sequence[_Part]) -> list[list[_Part]]:

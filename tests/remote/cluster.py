@@ -1,4 +1,4 @@
-"""A Slurm of two nodes on this machine, with keys, ports and directories of its own: nothing of the system's is used."""
+"""A Slurm of two nodes on this machine, with ports and directories of its own: nothing of the system's is used."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class Cluster:
         user, host = pwd.getpwuid(os.geteuid()).pw_name, socket.gethostname()
         text = CONFIGURATION.format(host=host, user=user, place=place, ports=ports)
         (place / "slurm.conf").write_text(text)
+        foreign = ("SLURM", "SBATCH", "TRAINMON")
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "TRAINMON"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith(foreign)},
             "PYTHONPATH": str(ROOT),
             "SLURM_CONF": str(place / "slurm.conf"),
             "PATH": f"{place}/bin:{_SEARCHED}",

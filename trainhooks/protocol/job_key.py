@@ -16,8 +16,8 @@ _LOOPBACK = ("localhost", "::1", "")
 def key_over_hosts(environment: Mapping[str, str]) -> Optional[str]:
     """Return a text that is the same for all processes of a job on all hosts; None where only the host's own tells.
 
-    Slurm numbers its jobs and their steps, again from 0 after each restart: see `restart`. torchrun's id counts where somebody gave one, together with
-    the address at which the ranks meet: on a loopback address no other host can.
+    Slurm numbers its jobs and their steps, again from 0 after each restart: see `restart`. torchrun's id counts where
+    somebody gave one, together with the address at which the ranks meet: on a loopback address no other host can.
 
     Args:
         environment: the variables of a process of the job, those of `environment.ENVIRONMENT` at least.

@@ -96,7 +96,7 @@ _looked: dict[Path, tuple[float, list[Far]]] = {}  # at the parts of a job, and 
 
 
 def _of_parts(run: Path) -> list[Far]:
-    """Return what is known of each part of a job. A look at a thousand of them takes a second, so it is kept a while."""
+    """Return what is known of each part of a job. A look at a thousand takes a second, so it is kept a while."""
     began = time.monotonic()
     until, found = _looked.get(run, (0.0, []))
     if began < until:

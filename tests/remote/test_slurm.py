@@ -17,7 +17,6 @@ from tests.remote.conftest import trainings
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.xdist_group("slurm"),
     pytest.mark.skipif(bool(MISSING), reason=f"no Slurm here (slurm-wlm): {', '.join(MISSING)}"),
 ]
 
@@ -186,7 +185,8 @@ def test_all_tasks_are_stopped(cluster: Cluster, state: State) -> None:
     wait_for(lambda: len(list(state.path.glob("runs/*/rank-*.jsonl"))) == 2)
     found = state.call("attach", "--job", job, "--once", "--json")
     assert json.loads(found.stdout)["run"]["ranks"] == 2
-    assert not [line for line in state.call("ls").stdout.decode().splitlines() if "pid" in line]  # all is recorded
+    told = state.call("ls").stdout.decode()
+    assert not [run for run in state.runs() if f"--pid {state.pid(run)} " in told]  # no process is taken for unwatched
     stopped = state.call("stop", "last")
     assert stopped.returncode == 0, stopped.stderr
     assert stopped.stderr.count(b" ended after ") == 2

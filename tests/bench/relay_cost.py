@@ -43,8 +43,9 @@ journals = []
 for rank in range(ranks):
     name = f"many{rank:04}"
     out = open(rundir.rank_journal(run, rank, name), "ab", buffering=0)
-    first = {**hello, "t": begin, "rank": rank, "world_size": ranks, "host": f"box-{rank // 8}", "producer": name, "seq": 0}
-    out.write(encode([first, {"kind": "facts", "total_steps": 1_000_000, "producer": name, "seq": 1, "t": begin}]))
+    own = {"rank": rank, "world_size": ranks, "host": f"box-{rank // 8}", "producer": name}
+    facts = {"kind": "facts", "total_steps": 1_000_000, "producer": name, "seq": 1, "t": begin}
+    out.write(encode([{**hello, **own, "t": begin, "seq": 0}, facts]))
     journals.append((name, out))
 def put(first, count):
     for rank, (name, out) in enumerate(journals):

@@ -16,6 +16,7 @@ from tests.remote.cluster import MISSING, Cluster
 from tests.remote.conftest import trainings
 
 pytestmark = [
+    pytest.mark.timeout(300),
     pytest.mark.long,
     pytest.mark.skipif(bool(MISSING), reason=f"no Slurm here (slurm-wlm): {', '.join(MISSING)}"),
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from monitor.model.report import Finding
 from monitor.running import job_limit
 from trainhooks.protocol.events import Facts
 
@@ -22,17 +25,25 @@ def limited(left: float | None, steps: int = 100, total: int = 1000) -> list[Sto
     return [recorder, story]
 
 
-@pytest.mark.parametrize(
-    ("left", "steps", "short"),
-    [(500.0, 100, True), (1200.0, 100, False), (970.0, 100, False), (None, 100, False), (60.0, 20, False)],
-)
-def test_a_run_that_cannot_end_in_time(left: float | None, steps: int, short: bool) -> None:
-    stories = limited(left, steps)
-    found = {finding.code: finding for finding in judged_state(folded(*stories))[0]}
-    assert ("job-limit" in found) is short
-    if short:
-        assert report_of(*stories, alive=True).progress.limit_seconds == pytest.approx(400, abs=5)
-        assert found["job-limit"].title == "Will not finish: 8.4 min short of the job's limit"
+def found(left: float | None, steps: int = 100) -> list[Finding]:
+    return judged_state(folded(*limited(left, steps)))[0]
+
+
+SICK: dict[str, Callable[[], list[Finding]]] = {"job-limit": lambda: found(500.0)}
+INNOCENT: dict[str, list[Callable[[], list[Finding]]]] = {
+    "job-limit": [
+        lambda: found(1200.0),  # there is time
+        lambda: found(970.0),  # about as much as it takes
+        lambda: found(None),  # no limit
+        lambda: found(60.0, 20),  # the first steps, which are slower
+    ]
+}
+
+
+def test_it_says_by_how_much_a_run_misses_its_end() -> None:
+    assert report_of(*limited(500.0), alive=True).progress.limit_seconds == pytest.approx(400, abs=5)
+    assert found(500.0)[0].title == "Will not finish: 8.4 min short of the job's limit"
+    assert report_of(*limited(500.0), alive=False).progress.limit_seconds is None  # it has ended
 
 
 @pytest.mark.parametrize(

@@ -25,5 +25,5 @@ def job_limit(evidence: Evidence) -> Finding | None:
         title=f"Will not finish: {rough(likely - left)} short of the job's limit",
         evidence=[f"{age(likely)} to go ({age(low)} to {age(high)}), and the job ends in {age(left)}"],
         advice="Save a checkpoint before the end (#SBATCH --signal=USR1@300 tells the program) and go on in another job"
-        " (--requeue); or ask for more time: scontrol update jobid=JOB timelimit=TIME.",
+        " (--requeue); or ask for more time (scontrol update).",
     )

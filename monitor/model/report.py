@@ -73,7 +73,6 @@ class Progress:
     eta_seconds: float | None = None
     eta_low: float | None = None  # the range in which it lies eight times in ten, by the run's past speeds
     eta_high: float | None = None
-    limit_seconds: float | None = None  # until the scheduler ends the job
     elapsed_seconds: float | None = None
     cost: float | None = None
     cost_total: float | None = None
@@ -84,6 +83,7 @@ class Progress:
     batch: int | None = None  # of that pass
     batches: int | None = None
     by_epochs: bool = False  # each of these steps is an epoch: the program prints nothing finer
+    limit_seconds: float | None = None  # until the scheduler ends the job
 
     def place(self) -> str:
         """Return `epoch 2 of 3, batch 18 of 25`; empty where passes over the data are unknown."""

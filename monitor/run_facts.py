@@ -14,7 +14,7 @@ from trainhooks.protocol.facts import RunFacts
 from trainhooks.protocol.limits import MAX_INTEGER
 
 MAX_FACTS = 2000  # of one table; the hooks send far fewer
-OWN = ("devices", "passes", "loader_passes", "plan", "printed", "training")
+OWN = ("devices", "passes", "loader_passes", "plan", "printed", "training", "job_left")
 MAX_AMOUNT = 1e30  # the FLOPs of a call are the largest
 
 _NONE = RunFacts()

@@ -13,7 +13,7 @@ import click
 
 from monitor.errors import UserError, say
 
-VIA = "The words that run a command there, instead of `ssh HOST`: 'docker exec -i box', 'kubectl exec -i pod'."
+VIA = "The words that run a command there, instead of `ssh HOST`: 'docker exec -i box', 'kubectl exec -i %h --'."
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # a generic of newer releases only

@@ -63,7 +63,7 @@ def list_runs(limit: int = 20, state: str = "") -> str:
     """
     if state not in ("", *STATES):
         raise UserError(f"no state '{clean(state, 60)}'; there are: {', '.join(STATES)}")
-    paths = catalogue.paths()
+    paths = catalogue.runs()
     chosen = (path for path in paths if not state or catalogue.state(path)[0] == state)
     rows = [msgspec.to_builtins(entry, enc_hook=str) for entry in map(catalogue.entry, _first(chosen, limit, MAX_RUNS))]
     for row in rows:

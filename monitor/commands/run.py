@@ -222,7 +222,9 @@ def wait_in_place(training: LaunchedTraining, limit: LifetimeLimit) -> int:
 
 
 def _end_report(path: Path, end: Ended) -> None:
-    """Print a short report of a run that has ended on stderr."""
+    """Print a short report of a run that has ended on stderr. Of many tasks of a job, the first one speaks for all."""
+    if end.status == 0 and os.environ.get("SLURM_STEP_ID") and os.environ.get("SLURM_PROCID", "0") != "0":
+        return
     try:
         from monitor.reports.run_summary import short
         from monitor.runs.follow import load

@@ -55,7 +55,7 @@ def ls(context: click.Context, as_json: bool, hosts: str | None, via: str | None
         click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
     if not are_here:
         context.exit(int(failed))
-    for line in unwatched_lines(entry.path for entry in entries if entry.state == "running"):
+    for line in unwatched_lines(path for path in catalogue.paths() if catalogue.lives(path)):
         click.echo(line)
 
 
@@ -67,8 +67,8 @@ def _far_entries(hosts: str | None, via: str | None) -> tuple[list[RunEntry], bo
     names = list(targets.configured()) if hosts == "all" else [name for name in (hosts or "").split(",") if name]
     if hosts == "all" and not names:
         raise UserError("no hosts are configured; write them under [hosts] in config.toml")
-    if via is not None and len(names) > 1:
-        raise UserError("--via leads to one host")
+    if via is not None and len(names) > 1 and "%h" not in via:
+        raise UserError("--via leads to one host, or names it as %h")
     for name in names:
         if targets.HOST.fullmatch(name) is None:
             raise UserError(f"'{name}' is no host")

@@ -48,8 +48,8 @@ MIN_COLUMNS, MIN_ROWS = 30, 8  # the dashboard of such a terminal still answers
 @click.option("--yes", is_flag=True, help="With --pid: ask no question.")
 @rank_option
 @click.option("--via", metavar="CMD", help=VIA)
-@click.option("--job", metavar="JOB", help="The run of a Slurm job id or an id given to torchrun, with --host.")
-@click.option("--host", "hosts", metavar="HOST[,HOST...]", help="With --job: the hosts that the job runs on.")
+@click.option("--job", metavar="JOB", help="The run of a Slurm job id, or with --host of an id given to torchrun.")
+@click.option("--host", "hosts", metavar="HOST[,HOST...]", help="With --job: its hosts. Default: Slurm is asked.")
 @watching_options
 @click.pass_context
 def attach(
@@ -89,6 +89,8 @@ def attach(
     if pid is not None and via is not None:
         raise UserError("--pid is of this machine; --via leads to another one")
     options = once, as_json, rank, low_bandwidth, on_alert, bell
+    if job is not None and not runs and hosts is None and via is None and (found := _of_job(job)) is not None:
+        context.exit(_watch(found, *options))
     parts = [] if pid is not None else targets.parts(runs, via, job, hosts, is_here)
     if len(parts) == 1 and once and job is None:
         context.exit(_watch(fetched(*parts[0]), *options))
@@ -97,6 +99,14 @@ def attach(
             context.exit(_watch(path, *options))
     here = run_of(pid, log, yes) if pid is not None else catalogue.resolve(run) if run else _choose()
     context.exit(1 if here is None else _watch(here, *options))
+
+
+def _of_job(job: str) -> Path | None:
+    """Return the run of a job that lies here: the one that runs, else the last; None where there is none."""
+    from monitor.runs import catalogue, jobs
+
+    found = jobs.together(jobs.of_job(catalogue.paths(), job))
+    return next((run for run in found if catalogue.lives(run)), found[0] if found else None)
 
 
 def _watch(
@@ -111,6 +121,7 @@ def _watch(
     """Show a run until it has ended or the person leaves. Return the exit code."""
     from monitor import settings
     from monitor.alert_options import alert_options
+    from monitor.remote.copier import Refreshing
     from monitor.running import recorder_process
     from monitor.runs import catalogue
     from monitor.runs.replay import check_rank
@@ -131,7 +142,7 @@ def _watch(
         view = load(path, rank=rank)
         click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
         return 0
-    with alerting.while_attached(path):
+    with Refreshing(path), alerting.while_attached(path):
         if as_json:
             print_json(views(path, OBJECT_SECONDS, rank=rank))
         elif not can_draw():

@@ -204,6 +204,8 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
     if producer.source == ACTOR:
         run_facts.complete(state.facts, facts.facts)
         return
+    if producer.source == "recorder" and known.job_left is not None:
+        state.job_ends = state.shown.job_ends = facts.t + known.job_left
     if producer.source == "console":
         if rank_state is not None and known.printed is not None:
             rank_state.printed.take(known.printed, facts.t)

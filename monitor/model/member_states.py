@@ -61,6 +61,7 @@ def begin_training(state: RunState) -> RunState:
         gpus={uuid: readings[-1:] for uuid, readings in state.gpus.items()},
         devices=list(state.devices),
         host=state.host[-1:],
+        job_ends=state.job_ends,
         last_event=state.last_event,
         begin=begin,
         steps_before=state.main.last_index,

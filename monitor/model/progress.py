@@ -33,6 +33,8 @@ def progress_of(state: RunState, context: RunContext, outcome: Outcome, wall: Wa
         left = _time_left(main, max(0, total - done), context.now)
         if left is not None:
             progress.eta_seconds, progress.eta_low, progress.eta_high = left
+    if outcome.state == "running" and state.job_ends is not None:
+        progress.limit_seconds = max(0.0, state.job_ends - context.now)
     price = context.identity.get("price")
     if isinstance(price, int | float) and wall.total is not None:
         progress.cost = price * wall.total / 3600

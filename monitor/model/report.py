@@ -83,6 +83,7 @@ class Progress:
     batch: int | None = None  # of that pass
     batches: int | None = None
     by_epochs: bool = False  # each of these steps is an epoch: the program prints nothing finer
+    limit_seconds: float | None = None  # until the scheduler ends the job
 
     def place(self) -> str:
         """Return `epoch 2 of 3, batch 18 of 25`; empty where passes over the data are unknown."""

@@ -367,6 +367,7 @@ class RunState:
     host: list[Host] = field(default_factory=list)
     memory: dict[str, Trend] = field(default_factory=dict)  # bytes: TREE, MACHINE, and each GPU by its UUID
     ending: Ending | None = None
+    job_ends: float | None = None  # by the scheduler, at the latest
     last_event: float | None = None
 
     # Of several trainings of one process, one after another: those that ended, and the newest as a run of its own,

@@ -12,7 +12,7 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
-from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far
+from monitor.remote.copies import LOCK, Far, copy_path, far_of, parts_of, remove_old, write_far
 from monitor.remote.copy_writer import BadFrame, CopyWriter
 from monitor.remote.joined import join, refresh
 from monitor.remote.line import Frame, Line, LineCut, Target, open_line
@@ -25,6 +25,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before another line is opened
 FIRST_SECONDS = 3.0  # for which the first screen waits for the whole history
 READ_SECONDS = 0.2
 REFRESH_SECONDS = 1.0  # between two looks for new files of a job's parts
+REST_TIMES = 20.0  # as long as a look took: one at a thousand parts takes a second
 FIRST_EXCHANGES = 8  # of timestamps, at once
 EXCHANGE_SECONDS = 2.0  # between two later ones
 
@@ -161,12 +162,34 @@ class Copier:
             self._line = None
 
 
+class Refreshing:
+    """Takes into a joined run what its parts get, while a `with` block lasts. Nothing for a run that is none."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._stop = threading.Event()
+
+    def __enter__(self) -> None:
+        if parts_of(self._run):
+            threading.Thread(target=self._refresh, name="join", daemon=True).start()
+
+    def _refresh(self) -> None:
+        pause = REFRESH_SECONDS
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            with contextlib.suppress(OSError):  # a full disk
+                refresh(self._run)
+            pause = max(REFRESH_SECONDS, REST_TIMES * (time.monotonic() - began))
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+
 class JoinThread:
     """Copies the parts of a job on several hosts, and joins them, while a `with` block lasts."""
 
     def __init__(self, copiers: list[Copier]) -> None:
         self._copies = [CopyThread(copier) for copier in copiers]
-        self._stop = threading.Event()
 
     def __enter__(self) -> Path:
         """
@@ -174,21 +197,12 @@ class JoinThread:
             UserError: they are not parts of one job.
         """
         try:
-            run = join([copy.__enter__() for copy in self._copies])
+            return join([copy.__enter__() for copy in self._copies])
         except BaseException:
             self.__exit__()
             raise
-        self._thread = threading.Thread(target=self._refresh, args=(run,), name="join", daemon=True)
-        self._thread.start()
-        return run
-
-    def _refresh(self, run: Path) -> None:
-        while not self._stop.wait(REFRESH_SECONDS):
-            with contextlib.suppress(OSError):  # a full disk
-                refresh(run)
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
         for copy in self._copies:
             copy.__exit__()
 

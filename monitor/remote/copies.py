@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from monitor.remote.far_side import state_of
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
 
@@ -22,6 +23,8 @@ FAR = "far.json"
 PARTS = "parts.json"  # in the directory of a job on several hosts: the copies that it is made of
 LOCK = "copy.lock"  # held by who writes the copy
 SILENT_SECONDS = 5.0  # without a word from a host that speaks each second
+WALL_DOUBT = 1.0  # seconds: the wall clocks of hosts that share a disk are kept by NTP, as a rule much closer
+LOOK_TIMES = 10.0  # as long as it took, a look at all parts is kept
 KEPT_COPIES = 50
 KEPT_DAYS = 30
 
@@ -83,9 +86,46 @@ def parts_of(run: Path) -> list[Path]:
 
 
 def fars_of(run: Path) -> list[Far]:
-    """Return what is known of each host of a run that is on others; empty for a run of this host."""
-    places = parts_of(run) or ([run] if os.path.exists(run / FAR) else [])
-    return [far for place in places if (place / FAR).exists() and (far := far_of(place)) is not None]
+    """Return what is known of each host of a run that is on others, or of many; empty for any other run."""
+    found = _of_parts(run)
+    alone = None if found or not os.path.exists(run / FAR) else far_of(run)
+    return found if alone is None else [alone]
+
+
+_looked: dict[Path, tuple[float, list[Far]]] = {}  # at the parts of a job, and until when that will do
+
+
+def _of_parts(run: Path) -> list[Far]:
+    """Return what is known of each part of a job. A look at a thousand takes a second, so it is kept a while."""
+    began = time.monotonic()
+    until, found = _looked.get(run, (0.0, []))
+    if began < until:
+        return found
+    found = [far_of(part) or _here(part) for part in parts_of(run)]
+    took = time.monotonic() - began
+    if found:
+        _looked[run] = began + took + min(LOOK_TIMES * took, SILENT_SECONDS / 2), found
+    return found
+
+
+def _here(part: Path) -> Far:
+    """Return what is known of a part that lies here: of this host, or of another one that writes to the same disk."""
+    known, state, own = rundir.read_json(part / rundir.IDENTITY) or {}, state_of(part), process_identity.boot_id() or ""
+    wall, monotonic = _number(known.get("started")), _number(known.get("started_monotonic"))
+    clock, doubt = (0.0, 0.0) if known.get("boot_id") in (None, "", own) else (None, None)
+    if clock is None and wall is not None and monotonic is not None:
+        clock, doubt = (monotonic - wall) - (time.monotonic() - time.time()), WALL_DOUBT
+    return Far(
+        host=_text(known.get("host")),
+        run=part.name,
+        alive=bool(state["alive"]),
+        ranks=bool(state["ranks"]),
+        heard=time.time(),
+        heard_monotonic=time.monotonic(),
+        boot_id=own,
+        clock=clock,
+        uncertainty=doubt,
+    )
 
 
 def combined(parts: list[Far]) -> Far:

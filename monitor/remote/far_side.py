@@ -4,8 +4,9 @@ It answers what it is asked on stdin, a line of JSON each, and ends when stdin d
 user, files by the names below, never through a link. This file and two of `trainhooks.protocol` are also sent to a
 Python 3.9 without trainmon, so it uses the standard library only, and no newer syntax.
 
-After `MAGIC`, stdout is frames: four bytes of length, then so much of one stream of zlib, flushed at each frame. A
-frame is a header, a line of JSON with its `kind`, and the bytes that follow it.
+After `MAGIC`, stdout is frames: four bytes of length, then so much of one stream of zlib, flushed at each frame, and a
+line feed, without which `srun` would keep it. A frame is a header, a line of JSON with its `kind`, and the bytes that
+follow it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from trainhooks.protocol.job_key import is_named
 
 MAGIC = b"\0trainmon relay 1\n"
 LENGTH = struct.Struct(">I")
+END = b"\n"  # of a frame
 MAX_FRAME = 1 << 20  # bytes, compressed or not
 MAX_REQUEST = 8 << 20  # bytes of a line: the sizes of a thousand ranks' journals
 CHUNK = 64 * 1024  # bytes of a file in a frame: on a slow line, an answer about the time waits for no more
@@ -109,7 +111,7 @@ class FarSide:
     def send(self, header: dict[str, Any], data: bytes = b"") -> None:
         frame = json.dumps(header).encode() + b"\n" + data
         packed = self._compressor.compress(frame) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
-        _write(self._out, LENGTH.pack(len(packed)) + packed)
+        _write(self._out, LENGTH.pack(len(packed)) + packed + END)
 
     # Which runs there are
 
@@ -150,7 +152,7 @@ class FarSide:
     def _peek(self) -> None:
         """Send of each of the newest runs what a list of runs is made from."""
         for run in own_runs()[:PEEKED_RUNS]:
-            self.send({"kind": "run", "run": run.name, **_state(run)})
+            self.send({"kind": "run", "run": run.name, **state_of(run)})
             for name in SMALL_FILES:
                 self._send_small(run, name)
             names = sorted(name for name in os.listdir(run) if GROWING.fullmatch(name) and name != rundir.CONSOLE)
@@ -213,7 +215,7 @@ class FarSide:
                 self._run = None
                 return False
             self._told_state = now
-            self.send({"kind": "state", **_state(self._run)})  # before what it wrote last, which so is never missing
+            self.send({"kind": "state", **state_of(self._run)})  # before what it wrote last, which so is never missing
             for name in SMALL_FILES:
                 self._send_small(self._run, name)
         more = False
@@ -310,10 +312,10 @@ def _started(run: Path, otherwise: float) -> float:
 
 def is_alive(run: Path) -> bool:
     """Return whether a training lives, here or, by its journals on a shared disk, on another machine."""
-    return bool(_state(run)["alive"])
+    return bool(state_of(run)["alive"])
 
 
-def _state(run: Path) -> dict[str, Any]:
+def state_of(run: Path) -> dict[str, Any]:
     """Return whether the run's training lives, and its processes that report; this host's clocks."""
     ranks = rundir.ranks_alive(run)
     has_ended = os.path.exists(run / rundir.EXIT)

@@ -1,6 +1,7 @@
 """A job on many hosts as one run: a directory of links to the journals of its copies, all on one host's clock.
 
-Parts belong together where their launcher gave them the same name, and they lived at the same time.
+Parts belong together where their launcher gave them the same name, and they lived at the same time; or the launcher
+counts another start of the job.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from monitor.errors import UserError
-from monitor.remote.copies import PARTS, Far, copies_dir, far_of, parts_of
+from monitor.remote.copies import FAR, PARTS, Far, copies_dir, far_of, fars_of, parts_of
 from monitor.remote.far_side import GROWING
 from monitor.sources.host_clocks import CLOCKS, shifts
 from trainhooks.protocol import rundir
-from trainhooks.protocol.job_key import key_over_hosts
+from trainhooks.protocol.job_key import key_over_hosts, restart
 from trainhooks.protocol.limits import MAX_LINE
 
 NAMED_HOSTS = 4  # in the run's `host`
@@ -47,30 +48,45 @@ def join(parts: Sequence[Path]) -> Path:
     for other in others:
         if keys[other] != keys[first]:
             raise UserError(f"{_name(first)} and {_name(other)} are two jobs: {keys[first]}, {keys[other]}")
-        if not _overlap(first, other):
+        if _restart(first) == _restart(other) and not _overlap(first, other):
             raise UserError(f"{_name(first)} and {_name(other)} are two jobs: one ended before the other began")
-    parts = sorted(parts, key=_lowest_rank)
     digest = hashlib.sha256(json.dumps([keys[first], *map(str, sorted(parts))]).encode()).hexdigest()[:12]
-    above = rundir.private_directory(copies_dir() / "joined")
-    run = rundir.private_directory(above / f"{rundir.slug(parts[0].name, 100)}-{digest}")
-    rundir.write_json(run / PARTS, {"parts": [str(part) for part in parts]})
-    refresh(run)
+    parts = sorted(parts, key=_lowest_rank)
+    return together(f"{rundir.slug(parts[0].name, 100)}-{digest}", parts)
+
+
+def together(name: str, parts: Sequence[Path]) -> Path:
+    """Return the directory of a run that is made of these parts, the lowest rank's first, with what they hold now.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    run = rundir.private_directory(rundir.private_directory(copies_dir() / "joined") / name)
+    known = {"parts": [str(part) for part in sorted(parts, key=_restart, reverse=True)]}
+    is_known = rundir.read_json(run / PARTS) == known
+    if not is_known:
+        rundir.write_json(run / PARTS, known)
+        (run / rundir.EXIT).unlink(missing_ok=True)  # of the job's start before
+    if not is_known or not (run / rundir.EXIT).exists():
+        refresh(run)
     return run
 
 
 def refresh(run: Path) -> None:
     """Take in what the parts have got since."""
-    parts = [(part, far) for part in parts_of(run) if (far := far_of(part)) is not None]
+    parts = [(part, far) for part, far in zip(parts_of(run), fars_of(run), strict=False) if part.is_dir()]
     if not parts:
         return
     lead, lead_far = parts[0]
-    moved, before = {}, shifts(run)
+    moved, before, starts = {}, shifts(run), {part: _restart(part) for part, _ in parts}
     for place, (part, far) in enumerate(parts):
-        seconds = _shift(lead, lead_far, part, far)
+        seconds, is_before = _shift(lead, lead_far, part, far), starts[part] < starts[lead]
         for journal in rundir.journals(part):
             if place and journal.name.startswith("console-"):  # what all hosts print alike
                 continue
-            name = _link(run, part, place, journal.name)
+            if is_before and not journal.name.startswith("rank-"):  # the host's own tells of an end that was none
+                continue
+            name = _link(run, part, journal.name)
             if seconds is None:
                 continue
             known, doubt = before.get(name), (far.uncertainty or 0.0) + (lead_far.uncertainty or 0.0)
@@ -78,21 +94,31 @@ def refresh(run: Path) -> None:
             moved[name] = seconds if known is None or abs(known - seconds) > doubt else known
     if moved != before:
         rundir.write_json(run / CLOCKS, moved)
-    _link(run, lead, 0, rundir.CONSOLE)
-    _write_small(run, parts)
+    console = run / rundir.CONSOLE
+    if os.path.lexists(console) and os.path.realpath(console) != os.path.realpath(lead / rundir.CONSOLE):
+        console.unlink(missing_ok=True)
+    _link(run, lead, rundir.CONSOLE)
+    _write_small(run, parts, [part for part in starts if starts[part] == starts[lead]])
 
 
-def _write_small(run: Path, parts: list[tuple[Path, Far]]) -> None:
-    known = rundir.read_json(parts[0][0] / rundir.IDENTITY) or {}
-    hosts = [far.host for _, far in parts]
+def _write_small(run: Path, parts: list[tuple[Path, Far]], newest: list[Path]) -> None:
+    known = rundir.read_json(newest[0] / rundir.IDENTITY) or {}
+    for name in ("pid", "start_ticks", "group"):  # of one part only
+        known.pop(name, None)
+    if not (newest[0] / FAR).exists():
+        known["id"] = run.name
+    first = min((rundir.read_json(part / rundir.IDENTITY) or {} for part, _ in parts), key=_started)
+    if first.get("boot_id") == known.get("boot_id"):
+        known.update({name: first[name] for name in ("started", "started_monotonic") if name in first})
+    hosts = list(dict.fromkeys(far.host for _, far in parts))
     named = ", ".join(hosts[:NAMED_HOSTS])
     known["host"] = named if len(hosts) <= NAMED_HOSTS else f"{named} and {len(hosts) - NAMED_HOSTS} more"
     _write_if_new(run / rundir.IDENTITY, known)
-    ends = [rundir.read_json(part / rundir.EXIT) for part, _ in parts]
+    ends = [rundir.read_json(part / rundir.EXIT) for part in newest]
     ended = [end for end in ends if end is not None]
-    if len(ended) == len(parts):  # the job ends with the last host; it failed if one did
+    if len(ended) == len(newest):  # the job ends with the last host; it failed if one did
         _write_if_new(run / rundir.EXIT, next((end for end in ended if end.get("exit_code") != 0), ended[0]))
-    for part, _ in parts:
+    for part in newest:
         if (stopped := rundir.read_json(part / rundir.STOPPED)) is not None:
             _write_if_new(run / rundir.STOPPED, stopped)
 
@@ -117,12 +143,13 @@ def _clock_of(part: Path) -> tuple[Any, Any]:
     return known.get("boot_id") or str(part), known.get("time_namespace")
 
 
-def _link(run: Path, part: Path, place: int, name: str) -> str:
+def _link(run: Path, part: Path, name: str) -> str:
     """Link a file of a part, once. Return its name in the run: hosts may share a name, and thus a journal's."""
     if GROWING.fullmatch(name) is None:
         return name
-    stem = name.removesuffix(".jsonl")
-    shown = name if name.startswith("rank-") or not place else f"{stem}.{place}.jsonl"
+    mark = hashlib.sha256(str(part).encode()).hexdigest()[:6]
+    is_alone = name.startswith("rank-") or name == rundir.CONSOLE
+    shown = name if is_alone else f"{name.removesuffix('.jsonl')}.{mark}.jsonl"
     with contextlib.suppress(FileExistsError):
         if os.path.exists(part / name):
             os.symlink(part / name, run / shown)
@@ -144,6 +171,17 @@ def _environment(hello: dict[str, Any]) -> dict[str, str]:
     facts = hello.get("facts")
     known = facts.get("environment") if isinstance(facts, dict) else None
     return {str(key): str(value) for key, value in known.items()} if isinstance(known, dict) else {}
+
+
+def _started(known: dict[str, Any]) -> float:
+    started = known.get("started")
+    return float(started) if isinstance(started, int | float) else 0.0
+
+
+def _restart(part: Path) -> int:
+    """Return how often the job was started before this part."""
+    known = (rundir.read_json(part / rundir.IDENTITY) or {}).get("environment")
+    return restart(known if isinstance(known, dict) else _environment(_first_line(part) or {}))
 
 
 def _lowest_rank(part: Path) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.remote import bundle
-from monitor.remote.far_side import LENGTH, MAGIC, MAX_FRAME
+from monitor.remote.far_side import END, LENGTH, MAGIC, MAX_FRAME
 from trainhooks.protocol.limits import clean
 
 START_SECONDS = 60.0  # until the far side says hello: a person may have to type a password
@@ -118,10 +118,10 @@ class Line:
             if length > MAX_FRAME:
                 raise LineCut("a frame is too long")
             end = LENGTH.size + length
-            if len(self._unread) < end:
+            if len(self._unread) < end + len(END):
                 break
             found.append(self._frame(self._unread[LENGTH.size : end]))
-            self._unread = self._unread[end:]
+            self._unread = self._unread[end + len(END) :]
         return found
 
     def _frame(self, packed: bytes) -> Frame:

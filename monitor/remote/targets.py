@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from monitor import settings
 from monitor.errors import UserError
+from monitor.remote import slurm
 from monitor.remote.line import Target
 
 # No host begins with a dash, which ssh would read as an option.
@@ -28,7 +29,8 @@ def named(text: str | None, via: str | None = None) -> tuple[Target, str] | None
     """Return the host and the run that a text names; None where it names no host.
 
     Args:
-        via: the words that run a command on the host, for a shell's rules; None: those configured, or ssh.
+        via: the words that run a command on the host, for a shell's rules, in which %h is its name; None: those
+            configured, or ssh.
 
     Raises:
         UserError: `via` is no command, or the run's name is impossible.
@@ -50,10 +52,14 @@ def parts(
     Raises:
         UserError: they do not go together.
     """
-    if (job is None) != (hosts is None) or (job is not None and runs):
+    if (job is None and hosts is not None) or (job is not None and runs):
         raise UserError("a job is watched by --job and --host, in place of RUN")
+    if job is not None and hosts is None:
+        return [(to_node, "") for to_node in slurm.nodes(job)] if via is None else [(target(None, via), "")]
     if job is not None:
         names = [name for name in (hosts or "").split(",") if name]
+        if via is not None and len(names) > 1 and "%h" not in via:
+            raise UserError("--via leads to one host, or names it as %h")
         if not names or any(HOST.fullmatch(name) is None for name in names) or RUN.fullmatch(job) is None:
             raise UserError("--job JOB --host HOST[,HOST...]")
         return [(target(name, via), "") for name in names]
@@ -73,7 +79,7 @@ def target(host: str | None, via: str | None = None) -> Target:
         UserError: a command is none.
     """
     if via is not None:
-        words = _words(via, "--via")
+        words = tuple(word.replace("%h", host or "") for word in _words(via, "--via"))
         return Target(host or next((word for word in reversed(words) if word[:1].isalnum()), "host"), words)
     assert host is not None
     command = configured().get(host)

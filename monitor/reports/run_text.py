@@ -168,6 +168,8 @@ def progress(report: Report) -> str:
         if done.eta_low is not None and done.eta_high is not None:
             spread = f" ({duration(done.eta_low)} to {duration(done.eta_high)})"
         parts.append(f"about {duration(done.eta_seconds)} left{spread}")
+    if done.limit_seconds is not None:
+        parts.append(f"the job's limit in {duration(done.limit_seconds)}")
     return ", ".join(parts)
 
 

@@ -49,10 +49,15 @@ def stop_training(
     Raises:
         UserError: it runs in another PID namespace, and nobody there can stop it.
     """
-    from monitor.remote.copies import far_of  # late, as is
+    from monitor.remote.copies import far_of, parts_of  # late, as is
     from monitor.runs import catalogue  # this one: it is large, and `trainmon run` loads this module before it forks
 
     began = time.monotonic()
+    if parts := [part for part in parts_of(run) if far_of(part) is None and catalogue.lives(part)]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(len(parts)) as pool:  # at once: each waits for the others
+            return all(pool.map(lambda part: stop_training(part, say, waits, reason, quiet), parts))
     if _is_out_of_sight(run):
         return _ask_its_recorder(run, say, sum(waits))
     if not rundir.run_alive(run):

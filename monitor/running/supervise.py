@@ -332,6 +332,10 @@ class _Recording:
         self.recorder.start()
         threading.Thread(target=stopping.obey_requests, args=(run, over), daemon=True).start()
         threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
+        if writer is not None and "SLURM_JOB_ID" in os.environ:
+            from monitor.running import job_limit
+
+            threading.Thread(target=job_limit.tell, args=(writer.write, over.wait), daemon=True).start()
         self.reading = output_reader.OutputReader(run)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.remote.copies import far_of
+from monitor.runs import jobs
 from monitor.runs.run_files import ending, identity
 from monitor.sources.decode import decode
 from monitor.sources.step_lines import single_events
@@ -68,15 +69,21 @@ class Process:
 
 def list_runs() -> list[RunEntry]:
     """Return every run, newest first."""
-    return [entry(path) for path in paths()]
+    return [entry(path) for path in runs()]
 
 
 def live_runs() -> list[RunEntry]:
     """Return the runs whose training is alive, newest first."""
-    return [entry(path) for path in paths() if state(path)[0] == "running"]
+    return [entry(path) for path in runs() if state(path)[0] == "running"]
+
+
+def runs() -> list[Path]:
+    """Return the directory of every run, newest first; for the parts that one job has left, that of the whole."""
+    return jobs.together(paths())
 
 
 def paths() -> list[Path]:
+    """Return the directories of this user's runs, newest first, each part of a job by itself."""
     runs = rundir.runs_dir()
     try:
         directories = [
@@ -122,12 +129,12 @@ def resolve(text: str | None) -> Path:
         raise UserError(f"{text}: permission denied; ask its owner for read access") from None
     except OSError:  # too long for a path, so it is a name
         pass
-    known = paths()
+    known = runs()
     if not known:
         raise UserError(f"no runs yet in {rundir.runs_dir()}; start one with: trainmon run -- python train.py")
     if text in (None, "", "last"):
         return known[0]
-    for path in known:
+    for path in (*known, *paths()):  # a part of a job, too, by its own id
         if path.name == text:
             return path
     for path in known:

@@ -280,6 +280,8 @@ class Run:
             return []
         found: list[FarHost] = []
         for place, far in zip(parts_of(self.path) or [self.path], fars_of(self.path), strict=False):
+            if any(row.name == far.host for row in found):  # another part of the same host
+                continue
             row = FarHost(far.host, identity(place).get("host"), silent_seconds=far.silent_seconds())
             if far.clock is not None and self._far.clock is not None:
                 row.clock = far.clock - self._far.clock

@@ -8,7 +8,16 @@ import os
 import subprocess
 import sys
 
-from tests.bench import cuda_path_cost, dashboard_cost, device_cost, readers_cost, recorder_cost, rivals, zero_code_cost
+from tests.bench import (
+    cuda_path_cost,
+    dashboard_cost,
+    device_cost,
+    readers_cost,
+    recorder_cost,
+    relay_cost,
+    rivals,
+    zero_code_cost,
+)
 
 
 def main() -> None:
@@ -28,6 +37,8 @@ def main() -> None:
     _show("Diagnosis, of the dearest of four runs", readers_cost.diagnosis())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
     _show("Many ranks", readers_cost.many_ranks(64 if short else 1024))
+    for ranks in (64,) if short else (64, 256, 1024):
+        _show(f"{ranks} ranks at 4 steps a second, followed over a relay", relay_cost.measure(ranks))
     _show("Recorder, once a second", recorder_cost.measure(20 if short else recorder_cost.POLLS))
     seconds = 5.0 if short else 20.0
     _show("Dashboard, 160x45, ten steps a second, eight GPUs", dashboard_cost.running(seconds))

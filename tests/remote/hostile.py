@@ -18,7 +18,7 @@ def send(header, data=b""):
 
 
 def raw(packed):
-    os.write(1, struct.pack(">I", len(packed)) + packed)
+    os.write(1, struct.pack(">I", len(packed)) + packed + b"\n")
 
 
 def growing(name, data=b"x\n", offset=0):

@@ -14,8 +14,9 @@ import pytest
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
 from monitor.remote.copies import FAR, KEPT_DAYS, PARTS, Far, copy_path, far_of, remove_old, write_far
-from monitor.remote.joined import join
-from monitor.sources.host_clocks import move
+from monitor.remote.joined import join, refresh
+from monitor.runs import catalogue
+from monitor.sources.host_clocks import move, shifts
 from tests.launch.conftest import State
 from tests.remote import hostile
 from trainhooks.protocol import rundir
@@ -110,3 +111,39 @@ def test_a_clock_that_jumped_is_told_anew() -> None:
 def test_a_host_that_tells_nothing_ends_the_command(near: State) -> None:
     done = near.call("attach", "--via", f"{sys.executable} {hostile.__file__} garbage", "box:r")
     assert done.returncode == 2 and done.stderr.startswith(b"trainmon: box: ") and done.stderr.count(b"\n") == 1
+
+
+def _task(rank: int, began: float, clock: float, ended: float | None = None, **environment: str) -> Path:
+    """Return the run that a task of Slurm has left on a disk that hosts share."""
+    own = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_CLUSTER_NAME": "c"}
+    known = {"started": began, "started_monotonic": clock, "boot_id": f"of host {rank}"}
+    run = rundir.new_run("train", **known, environment={**own, **environment})
+    hello = {"kind": "hello", "producer": run.name, "seq": 0, "t": clock, "rank": rank}
+    (run / f"rank-{rank}-{run.name}.jsonl").write_text(json.dumps(hello) + "\n")
+    if ended is not None:
+        rundir.write_json(run / rundir.EXIT, {"exit_code": 0, "ended": ended})
+    return run
+
+
+def test_the_clocks_of_hosts_that_share_a_disk_are_compared_by_their_walls() -> None:
+    now = time.time()
+    _, other = _task(0, now - 60, 1000.0), _task(1, now - 58, 6002.0)
+    (run,) = catalogue.runs()
+    moved = shifts(run)
+    assert moved[f"rank-1-{other.name}.jsonl"] == pytest.approx(-5000.0, abs=0.01)
+    assert sorted(moved.values())[-1] == 0.0
+    before = dict(moved)
+    refresh(run)
+    assert shifts(run) == before  # a little jitter moves nothing
+
+
+def test_what_slurm_does_not_call_one_job_is_not_one() -> None:
+    now = time.time()
+    _task(0, now - 9000, 1.0, now - 8000)
+    _task(0, now - 60, 1.0, SLURM_JOB_ID="8")
+    _task(0, now - 60, 1.0, SLURM_STEP_ID="1")
+    _task(1, now - 60, 1.0)  # of a job whose number was used before
+    _task(0, now - 60, 1.0, SLURM_CLUSTER_NAME="d")
+    assert len(catalogue.runs()) == 5
+    _task(1, now - 10, 1.0, SLURM_RESTART_COUNT="1")
+    assert len(catalogue.runs()) == 5  # the last one's, started again

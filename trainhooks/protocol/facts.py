@@ -558,6 +558,7 @@ class RunFacts:
     printed: Optional[PrintedPosition] = None
     environments: Environments = field(default=Environments(), metadata={"key": "environment"})
     time_limit: TimeLimit = TimeLimit()
+    job_left: Optional[float] = None  # seconds that the scheduler lets the job run on, when the recorder said so
     forwards: Forwards = Forwards()
     ops: Census = Census()
     updates: Updates = Updates()

@@ -13,7 +13,7 @@ import sys
 from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks.device import cuda
-from trainhooks.protocol import environment
+from trainhooks.protocol import environment, job_key
 from trainhooks.protocol.limits import MAX_NAME, clean
 from trainhooks.protocol.secrets import mask_argv
 
@@ -111,6 +111,7 @@ def _power_of_two(count: int) -> int:
     return 1 << (count.bit_length() - 1) if count > 0 else 0
 
 
+MAX_ELASTIC = 1000  # restarts that torchrun makes in one start of the job
 DEVICES_SECONDS = 10.0  # between two queries, once a device is known: a process may begin to use another one
 
 
@@ -249,13 +250,15 @@ def rank_facts(group: Optional[Dict[str, int]] = None) -> Dict[str, int]:
         ("rank", ("RANK", "SLURM_PROCID")),
         ("local_rank", ("LOCAL_RANK", "SLURM_LOCALID")),
         ("world_size", ("WORLD_SIZE", "SLURM_NTASKS")),
-        ("restart", ("TORCHELASTIC_RESTART_COUNT",)),
+        ("restart", ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")),
     ):
         for variable in variables:
             text = os.environ.get(variable, "")
             if text.isascii() and text.isdigit() and len(text) < 8:
                 found[name] = int(text)
                 break
+    if "TORCHELASTIC_RESTART_COUNT" in os.environ and job_key.restart(os.environ):  # where torchrun counts from 0 again
+        found["restart"] = found.get("restart", 0) + MAX_ELASTIC * job_key.restart(os.environ)
     return found if "rank" in found else {**found, **(group or cuda.process_group())}
 
 

@@ -25,11 +25,12 @@ class Reader:
 
     patterns: tuple[re.Pattern[str], ...] = ()  # the user's own
     lead: int | None = None  # the lowest rank that reported steps: only its lines count
-    foreign: int = 0  # lines of other ranks, left out
+    foreign: int = 0  # lines of other ranks and workers, left out
     _bare_ranks: bool = False  # whether `0: ` before a line is known to be a rank
     _formats: list[Format] = field(default_factory=lambda: [form() for form in registered()])
     _marks: tuple[str, ...] = field(init=False)  # a line that begins with one may be read though it has no number
     _stateful: list[Format] = field(init=False)
+    _worker: str | None = None  # of Ray's that is followed; "": the driver itself prints its steps
     _leading: LeadingNumbers = field(default_factory=LeadingNumbers)
     _last: Line | None = None
 
@@ -90,6 +91,10 @@ class Reader:
 
     def _by_rank(self, text: str) -> list[Reading]:
         """Read a line, if it is one of the rank that is followed."""
+        worker, text = line_prefixes.worker(text)
+        return self._of_worker(worker, self._of_any_rank(text))
+
+    def _of_any_rank(self, text: str) -> list[Reading]:
         rank, text = line_prefixes.rank(text)
         bare, stripped = line_prefixes.bare_rank(text) if rank is None else (None, text)
         if bare is None:
@@ -99,6 +104,16 @@ class Reader:
             self._bare_ranks = True
             return self._of_rank(bare, readings)
         return self._parse(text)
+
+    def _of_worker(self, worker: str, readings: list[Reading]) -> list[Reading]:
+        """Follow one worker at most, and none where the driver itself prints its steps. A bar of its is no such line."""
+        numbered = any(reading.step is not None and (worker or not reading.completed) for reading in readings)
+        if numbered and (self._worker is None or not worker):
+            self._worker = worker
+        if not worker or self._worker in (None, worker):
+            return readings
+        self.foreign += len(readings)
+        return []
 
     def _of_rank(self, rank: int | None, readings: list[Reading]) -> list[Reading]:
         if rank is None or not readings:

@@ -9,7 +9,20 @@ from typing import NoReturn
 import click
 
 from monitor import __version__
-from monitor.commands import agents, far_runs, help, logs, memory, publishing, runs, stacks, tracing, trying, waiting, watching
+from monitor.commands import (
+    agents,
+    far_runs,
+    help,
+    logs,
+    memory,
+    publishing,
+    runs,
+    stacks,
+    tracing,
+    trying,
+    waiting,
+    watching,
+)
 from monitor.commands.full_screen import can_draw
 from monitor.commands.run import run
 from monitor.errors import UserError, complain

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitor import __version__
-from monitor.model.cycle import IDLE_PART
+from monitor.model.cycle import IDLE_PART, CycleRole
 from monitor.model.report import Report
 from monitor.model.view import FindingChange
 from trainhooks.protocol.limits import clean
@@ -97,7 +97,7 @@ def _of(label: str, value: str) -> Labels:
     return {label: _label(value)}
 
 
-def _idle(role: Any) -> float:
+def _idle(role: CycleRole) -> float:
     return sum(part.share for part in role.parts if part.name == IDLE_PART)
 
 

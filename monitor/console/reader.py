@@ -106,7 +106,7 @@ class Reader:
         return self._parse(text)
 
     def _of_worker(self, worker: str, readings: list[Reading]) -> list[Reading]:
-        """Follow one worker at most, and none where the driver itself prints its steps. A bar of its is no such line."""
+        """Follow one worker at most, and none where the driver itself prints its steps; a bar does not count."""
         numbered = any(reading.step is not None and (worker or not reading.completed) for reading in readings)
         if numbered and (self._worker is None or not worker):
             self._worker = worker

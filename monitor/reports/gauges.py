@@ -1,8 +1,8 @@
 """A run's figures for other monitors: gauges, as Prometheus' text and as OTLP's JSON. Pure.
 
-Names and labels are stable. `UUID` and `Hostname` are those of NVIDIA's DCGM exporter, so that its series join by them.
-The job is told in one series, `trainmon_run_info`; all others have its `run` alone, beside what they are of. Nothing that
-a program prints, logs or is called with is among them: no metric, command, path or text of a finding.
+Names and labels are stable. `UUID` and `Hostname` are those of NVIDIA's DCGM exporter: its series join by them. The job
+is told in one series, `trainmon_run_info`; all others have its `run`, beside what they are of. Nothing that a program
+prints, logs or is called with is among them: no metric, command, path or text of a finding.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def gauges(report: Report, now: float) -> list[Gauge]:
         for finding in report.findings
         if not finding.over
     ]
+    phases = report.phases
     roles = report.cycle.roles if report.cycle is not None else []
     gpus = [{**run, "UUID": _label(gpu.uuid), "Hostname": info["Hostname"]} for gpu in report.gpus if gpu.ours]
     all_of_them = [
@@ -74,8 +75,8 @@ def gauges(report: Report, now: float) -> list[Gauge]:
         one("tokens_per_second", "{token}/s", "Recent speed, of the rank that leads.", rates.tokens_per_second),
         one("samples_per_second", "{sample}/s", "Recent speed, of the rank that leads.", rates.samples_per_second),
         one("mfu_ratio", "1", "Model FLOPs of the recent steps, of the GPUs' dense peak.", rates.mfu),
-        many("phase_ratio", "1", "A phase's share of step time.", ((_of("phase", p.name), p.share) for p in report.phases)),
-        many("phase_seconds", "s", "Its mean in steps with it.", ((_of("phase", p.name), p.mean) for p in report.phases)),
+        many("phase_ratio", "1", "A phase's share of step time.", ((_of("phase", p.name), p.share) for p in phases)),
+        many("phase_seconds", "s", "Its mean in steps with it.", ((_of("phase", p.name), p.mean) for p in phases)),
         many(
             "role_idle_ratio", "1", "The share of an iteration in which a role waits.",
             ((_of("role", role.label), _idle(role)) for role in roles),

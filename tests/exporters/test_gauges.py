@@ -1,4 +1,4 @@
-"""Figures for a cluster's monitors: a real Prometheus reads them, OpenTelemetry's definitions and collector take them."""
+"""Figures for a cluster's monitors: a real Prometheus reads them, OpenTelemetry's own definitions fit them."""
 
 from __future__ import annotations
 
@@ -143,29 +143,30 @@ def test_prometheus_reads_the_figures_of_a_run(state: State, tmp_path: Path) -> 
     state.environment["TRAINMON_METRICS_TEXTFILE"] = str(directory)
     assert state.run(sys.executable, "-c", TRAIN).returncode == 0
     run = state.only.name
-    (publisher,) = [
-        process for process in psutil.process_iter(["cmdline"])
-        if "monitor.commands.publishing" in (process.info["cmdline"] or []) and str(state.only) in process.info["cmdline"]
-    ]  # fmt: skip
+    ours = {"monitor.commands.publishing", str(state.only)}
+    everyone = psutil.process_iter(["cmdline"])
+    (publisher,) = [process for process in everyone if ours <= set(process.info["cmdline"] or [])]
     file = directory / f"trainmon-{run}.prom"
     wait_for(lambda: file.exists() and "trainmon_running" in file.read_text() and "} 40.0" in file.read_text())
     assert file.stat().st_mode & 0o777 == 0o644 and len(list(directory.iterdir())) == 1
-    dcgm = f'DCGM_FI_DEV_GPU_UTIL{{UUID="GPU-1",Hostname="box"}} 7\n' + exposition(gauges(a_report(), time.time()))
+    dcgm = 'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1",Hostname="box"} 7\n' + exposition(gauges(a_report(), time.time()))
     served = tmp_path / "served"
     served.mkdir()
     (served / "metrics").write_text(file.read_text())
     (served / "dcgm").write_text(dcgm)
 
     class Quiet(SimpleHTTPRequestHandler):
-        extensions_map = {"": "text/plain; version=0.0.4"}
+        def guess_type(self, path: object) -> str:
+            return "text/plain; version=0.0.4"
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(served))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        served_at = f"127.0.0.1:{server.server_port}"
         jobs = [
-            {"job_name": name, "metrics_path": f"/{name}", "static_configs": [{"targets": [f"127.0.0.1:{server.server_port}"]}]}
+            {"job_name": name, "metrics_path": f"/{name}", "static_configs": [{"targets": [served_at]}]}
             for name in ("metrics", "dcgm")
         ]  # fmt: skip
         every = {"scrape_interval": "1s", "evaluation_interval": "1s"}

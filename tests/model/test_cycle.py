@@ -12,7 +12,7 @@ from monitor.sources.decode import decode_numbered
 from monitor.sources.step_lines import decode_lines, step_blocks
 from trainhooks.protocol.events import Facts, Metrics
 
-from .conftest import Story, around, folded, judged, line_of, report_of
+from .conftest import Story, around, folded, judged, judged_state, line_of, report_of
 
 
 def on_policy(iterations: int = 6, updates: int = 4) -> Story:
@@ -367,4 +367,7 @@ def test_actors_of_several_processes_are_roles_of_one_iteration() -> None:
         "Rollout": {"rollout": 0.6, "idle": 0.4},
     }
     assert [row.rank for row in report.ranks] == [0, 1] and report.straggler is None
+    state = folded(learner, critic, *rollouts)
+    _, told = judged_state(state)
+    assert "idle" in told.title and "Rollout works 6" in told.title
     assert {role.role: round(role.steps) for role in report.cycle.roles} == {"Learner": 1, "Critic": 1, "Rollout": 2}

@@ -1,4 +1,4 @@
-"""Processes of one program that differ in what they do: no two roles share a rank, and one that begins again keeps its."""
+"""Processes of one program that differ in what they do: no two roles share a rank, and a replaced one keeps its own."""
 
 from __future__ import annotations
 

@@ -19,11 +19,16 @@ from trainhooks.auto.instrumentation import call_safely, wrap
 from trainhooks.auto.rl.acting import learns_nothing
 from trainhooks.lane_entries import END, SPAN, STEP, Loop, host_clock
 from trainhooks.protocol.limits import MAX_NAME, clean
-from trainhooks.protocol.rundir import BOOTSTRAP, RUN_VARIABLE
+from trainhooks.protocol.rundir import BOOTSTRAP, RUN_VARIABLE, STATE_VARIABLE
 from trainhooks.protocol.vocabulary import IDLE, method_phase
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # a submitted job's, which Ray refuses to merge with equal variables
 ADDRESS = "RAY_ADDRESS"
+# All that the hooks read, and no other variable of ours: Ray shows a runtime environment to whoever sees its cluster.
+FOR_HOOKS = (
+    RUN_VARIABLE, STATE_VARIABLE, "TRAINMON_GPU_CLOCK", "TRAINMON_TRACE", "TRAINMON_CONTROL", "TRAINMON_FRAMES",
+    "TRAINMON_OPS", "TRAINMON_DEBUG",
+)  # fmt: skip
 
 
 @when_imported("ray")
@@ -60,7 +65,7 @@ def _for_workers(args: Any, given: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         return None
     runtime = dict(given.get("runtime_env") or {})
     variables = dict(runtime.get("env_vars") or {})
-    ours = {name: value for name, value in os.environ.items() if name.startswith("TRAINMON_")}
+    ours = {name: os.environ[name] for name in FOR_HOOKS if name in os.environ}
     path = variables.get("PYTHONPATH", "${PYTHONPATH}")  # Ray puts the worker's own in its place
     runtime["env_vars"] = {**ours, **variables, "PYTHONPATH": f"{BOOTSTRAP}{os.pathsep}{path}"}
     return runtime

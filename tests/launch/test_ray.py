@@ -37,7 +37,7 @@ class Rollout:
 
     def collect(self, weights):
         self.policy.load_state_dict(weights)
-        time.sleep(0.1)
+        time.sleep(0.2)
         return torch.randn(64, 8)
 
 class Trainer:
@@ -142,10 +142,11 @@ def check_roles(report: dict[str, Any]) -> None:
     assert {row["rank"]: row["steps"] for row in report["ranks"]} == {0: 40, 1: 40}, "the trainers, no rank shared"
     roles = {role["role"]: {part["name"]: part["share"] for part in role["parts"]} for role in report["cycle"]["roles"]}
     assert set(roles) == {"Learner", "Critic", "Rollout"}
-    # Of an iteration the rollouts take 0.1 s, and the two others 20 ms each.
-    assert roles["Rollout"]["rollout"] > 0.5 and roles["Rollout"]["idle"] > 0.02
+    # Of an iteration the rollouts take 0.2 s, and the two others 20 ms each.
+    assert roles["Rollout"]["idle"] > 0
     for name in ("Learner", "Critic"):
-        assert roles[name]["idle"] > roles[name]["learn"] > 0.02
+        assert roles["Rollout"]["rollout"] > roles[name]["learn"] > 0
+        assert roles[name]["idle"] > roles["Rollout"]["idle"]
     assert all(role["steps"] > 0.5 for role in report["cycle"]["roles"])
     codes = {finding["code"] for finding in report["findings"]}
     assert not codes & {"work-between-steps", "straggler", "checkpoint-stall"}

@@ -9,7 +9,20 @@ from typing import NoReturn
 import click
 
 from monitor import __version__
-from monitor.commands import agents, far_runs, help, logs, memory, runs, stacks, tracing, trying, waiting, watching
+from monitor.commands import (
+    agents,
+    far_runs,
+    help,
+    logs,
+    memory,
+    publishing,
+    runs,
+    stacks,
+    tracing,
+    trying,
+    waiting,
+    watching,
+)
 from monitor.commands.full_screen import can_draw
 from monitor.commands.run import run
 from monitor.errors import UserError, complain
@@ -20,7 +33,7 @@ COMMANDS = (
     *(run, watching.attach, runs.ls, runs.stop, runs.report, runs.compare, trying.try_, runs.export, runs.prune),
     *(watching.replay, watching.snapshot, tracing.trace, stacks.stack, memory.memory, logs.lines, logs.import_),
     *(help.explain, help.doctor, help.completion),
-    *(waiting.wait, agents.schema, agents.mcp, agents.skill, far_runs.relay),
+    *(waiting.wait, agents.schema, agents.mcp, agents.skill, far_runs.relay, publishing.metrics),
 )
 
 

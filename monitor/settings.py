@@ -7,8 +7,8 @@ r"""The user's configuration: one TOML file. Errors in it are reported in one li
     theme = "paper"
 
 It is `$TRAINMON_DIR/config.toml` where that variable is set, else `config.toml` in the platform's directory for
-configuration (`~/.config/trainmon` on Linux). Environment variables override values of [run] and [screen]: that of
-`theme` in `[screen]` is `TRAINMON_SCREEN_THEME`.
+configuration (`~/.config/trainmon` on Linux). Environment variables override values of [run], [screen] and [metrics]:
+that of `theme` in `[screen]` is `TRAINMON_SCREEN_THEME`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "run": ("price", "expect_tps", "gpu_clock", "trace", "control", "stop_on"),
     "screen": ("theme", "low_bandwidth", "ascii"),
     "alerts": ("bell", "command"),
+    "metrics": ("textfile", "otlp"),
     "retention": ("runs", "gib", "run_gib", "automatic"),
     "speed": ("fast", "slow"),
     "keys": tuple(DEFAULT_KEYS),

@@ -45,6 +45,7 @@ class Session:
         started: whether the background thread has been started.
         recording: whether it has opened its journal.
         acts: whether it steps environments, and trains nothing itself as far as that is known.
+        role: what it is in a program of several processes that differ; None: unknown.
         explicit: whether the program marks its steps itself; those that `auto` recognizes are then not wanted.
         error: what ended the program, once it ends.
         goes_on: whether the program may go on after it is `leaving`: an exec can fail.
@@ -59,6 +60,7 @@ class Session:
         self.started = False
         self.writer: Optional[BackgroundWriter] = None  # once it records
         self.acts = False
+        self.role: Optional[str] = None
         self.explicit = False
         self.forked = forked
         self.pid = os.getpid()
@@ -169,7 +171,7 @@ class Session:
             from trainhooks.recording.background_writer import BackgroundWriter
 
             writer = BackgroundWriter(
-                self.lanes, self._wait, lambda: self.error, self.flushed, device, lambda: self.acts
+                self.lanes, self._wait, lambda: self.error, self.flushed, device, lambda: self.acts, lambda: self.role
             )
         writer.interactive = self.interactive
         writer.open(self.group)
@@ -321,6 +323,11 @@ def announce(acts: bool = False) -> None:
     _session.acts = acts and (_session.acts or not _session.started)
     if not _session.started:
         _session.start()
+
+
+def set_role(role: str) -> None:
+    """For `auto`: note what this process is in its program, before it announces itself."""
+    _session.role = _session.role or role
 
 
 def part_failed(part: str, error: Optional[BaseException]) -> None:

@@ -18,6 +18,7 @@ from trainhooks.protocol.secrets import mask_config
 
 if TYPE_CHECKING:
     from monitor.alert_options import AlertOptions
+    from monitor.commands.publishing import Publishing
     from monitor.guard import Guard
     from monitor.running.launch import Options
     from monitor.running.launched_training import Ended, LaunchedTraining
@@ -100,9 +101,10 @@ def run(
     """
     from monitor import settings
     from monitor.alert_options import alert_options
+    from monitor.commands.publishing import Publishing
     from monitor.running.launch import Options
 
-    def read() -> tuple[AlertOptions, bool, Options, Guard | None]:
+    def read() -> tuple[AlertOptions, bool, Options, Guard | None, Publishing]:
         """Return the command's options, completed by the configuration."""
         choices = (
             settings.amount("run", "price") if price is None else price,
@@ -115,19 +117,20 @@ def run(
         options = Options(name, can_draw() and not no_tui, pty, *choices, mirror)
         what = settings.words("run", "stop_on") if stop_on is None else stop_on
         guard = None if what is None else _guard(what, stop_kill_after, options.price is not None)
-        return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options, guard
+        alerting, publishing = alert_options(bell, on_alert), Publishing.configured()
+        return alerting, settings.saves_bandwidth(low_bandwidth), options, guard, publishing
 
     if not command:
         click.echo(context.get_usage(), err=True)
         context.exit(2)
     try:
-        alerting, low_bandwidth, options, guard = read()
+        alerting, low_bandwidth, options, guard, publishing = read()
     except (UserError, UnsafeDirectory) as error:
         settings.ignore()
-        alerting, low_bandwidth, options, guard = read()  # raises where an option of the command is wrong
+        alerting, low_bandwidth, options, guard, publishing = read()  # raises where an option of the command is wrong
         if isinstance(error, UserError):  # a directory that cannot be used is reported when the run is made there
             complain(f"{error}; the defaults are used")
-    context.exit(_run(list(command), options, alerting, low_bandwidth, guard))
+    context.exit(_run(list(command), options, alerting, low_bandwidth, guard, publishing))
 
 
 def _guard(what: str, kill_after: float | None, has_price: bool) -> Guard:
@@ -136,7 +139,14 @@ def _guard(what: str, kill_after: float | None, has_price: bool) -> Guard:
     return Guard.read(what, kill_after, has_price)
 
 
-def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandwidth: bool, guard: Guard | None) -> int:
+def _run(
+    command: list[str],
+    options: Options,
+    alerting: AlertOptions,
+    low_bandwidth: bool,
+    guard: Guard | None,
+    publishing: Publishing,
+) -> int:
     from monitor.running.command import CannotRecord, CannotRun, check_executable
     from monitor.running.exec_state import drop_coerced_locale
     from monitor.running.launch import start
@@ -155,7 +165,8 @@ def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandw
     if training.unrecorded is not None:
         complain(f"the output is not recorded: {training.unrecorded}")
     mirroring = [_start_mirror] if options.mirror else []
-    for start_process in (alerting.start, *([guard.start] if guard is not None else []), *mirroring):
+    guarding = [guard.start] if guard is not None else []
+    for start_process in (alerting.start, publishing.start, *guarding, *mirroring):
         try:
             start_process(training.run)
         except UserError as error:

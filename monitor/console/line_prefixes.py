@@ -11,7 +11,8 @@ _RANK = re.compile(
     r"|\(?rank[ :=]{1,2}(?P<c>\d{1,6})\)?[:\]|]?)\s?",
     re.IGNORECASE,
 )
-_RAY = re.compile(r"^\s{0,8}\([\w.:-]{1,120} pid=\d{1,10}(?:, ip=[\w.:-]{1,60})?\)\s?")
+_RAY = re.compile(r"^\s{0,8}\(([\w.:-]{1,120} pid=\d{1,10}(?:, ip=[\w.:-]{1,60})?)\)\s?")
+_RAY_REPEATED = re.compile(r"\s?\[repeated \d{1,9}x across cluster\].*")  # with advice on the first such line
 _BARE_RANK = re.compile(r"^(?P<rank>\d{1,5}): (?=\S)")
 _WALL = re.compile(
     r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ,-]{1,2}(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
@@ -35,12 +36,17 @@ DAY = 86400.0
 MAX_PREFIX = 64  # characters in which a time of day ends
 
 
+def worker(text: str) -> tuple[str, str]:
+    """Return which worker's line Ray passed on to the driver's output, and the line as it was; "": the driver's own."""
+    found = _RAY.match(text) if "pid=" in text[:160] else None
+    return ("", text) if found is None else (found[1], _RAY_REPEATED.sub("", text[found.end() :]))
+
+
 def rank(text: str) -> tuple[int | None, str]:
     """Return the rank that a launcher wrote before the line, and the line without it."""
     if text[:1] not in "[(rR ":
         return None, text
-    if "pid=" in text[:160] and (worker := _RAY.match(text)) is not None:
-        text = text[worker.end() :]
+    text = worker(text)[1]
     match = _RANK.match(text)
     if match is None:
         return None, text

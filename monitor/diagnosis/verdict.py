@@ -11,6 +11,7 @@ from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER, UNNAMED
 from monitor.units import age, duration, share
 from trainhooks.protocol.start_waits import IMPORT
+from trainhooks.protocol.vocabulary import IDLE
 
 NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, too
 # Information that the verdict shows nevertheless: why there are no steps.
@@ -66,9 +67,9 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     bound = bound[:1].upper() + bound[1:]
     if bound and evidence.host_only:
         return _no_finding(f"{bound}; GPU phases unknown, host clock only", _busy_lines(evidence))
-    outside = _outside_the_steps(evidence)
+    outside, waits_for = _outside_the_steps(evidence)
     if outside is not None:
-        outside.title += _no_bottleneck(evidence) if no_findings else ""
+        outside.title += waits_for or (_no_bottleneck(evidence) if no_findings else "")
         return outside
     shares = usual_shares(report.phases)
     slowest = max(report.phases, key=lambda row: shares[row.name])
@@ -93,21 +94,34 @@ def _no_bottleneck(evidence: Evidence) -> str:
     )
 
 
-def _outside_the_steps(evidence: Evidence) -> Finding | None:
-    """Return where the time goes in a loop that spends much of it outside the steps."""
+def _outside_the_steps(evidence: Evidence) -> tuple[Finding | None, str]:
+    """Return where the time goes in a loop that spends much of it outside the steps, and what it then waits for."""
     wall = evidence.report.wall
     loop, inside = wall.stepping, wall.steps
     if not loop or inside > (1 - MIN_OUTSIDE_SHARE) * loop:
-        return None
+        return None, ""
     parts = {f"{row.name} (in steps)": row.mean * row.count for row in evidence.report.phases if row.name != OTHER}
     parts["steps, in no named phase"] = max(0.0, inside - sum(parts.values()))
     parts |= {BETWEEN_STEPS: wall.between_steps, **wall.in_loop}
     (name, seconds), *others = sorted(parts.items(), key=lambda row: -row[1])
     rest = [f"{other} {share(some / loop)}" for other, some in others if some >= MIN_NAMED_SHARE * loop]
-    return _no_finding(
+    found = _no_finding(
         f"{share(seconds / loop)} of the time {SINCE} is {name}; steps take {share(inside / loop)}",
         [f"then {', '.join(rest[:MAX_NAMED_PHASES])}", *_busy_lines(evidence)] if rest else _busy_lines(evidence),
     )
+    return found, _busiest_role(evidence) if name == IDLE else ""
+
+
+def _busiest_role(evidence: Evidence) -> str:
+    """Return the role beside the loop that works most, where the loop mostly waits."""
+    cycle = evidence.report.cycle
+    work = {
+        role.label: sum(part.share for part in role.parts if part.name != IDLE)
+        for role in (cycle.roles if cycle is not None else ())
+        if role.is_concurrent
+    }
+    busiest = max(work, key=lambda label: work[label], default=None)
+    return "" if busiest is None else f"; beside it {busiest} works {share(work[busiest])}"
 
 
 def _details(evidence: Evidence, slowest: str) -> list[str]:

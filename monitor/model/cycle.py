@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from monitor.step_blocks import OTHER
 from monitor.units import brief
+from trainhooks.protocol.vocabulary import IDLE
 
 COLLECT, REWARD, PREPARE, LEARN, SYNC = "rollout", "reward", "prepare", "learn", "sync"
 # Phases by what an iteration does in them, in its order. All others, and the time in no phase, belong to the learning,
@@ -17,8 +18,8 @@ PART_PHASES: dict[str, tuple[str, ...]] = {
     LEARN: ("training", "data", "h2d", "forward", "backward", "optimizer"),
     SYNC: ("weight_sync",),
 }
-_PART = {phase: part for part, phases in PART_PHASES.items() for phase in phases}
-IDLE_PART = "idle"  # between the steps, in no span, and waits for others; of what works beside the loop: in no phase
+IDLE_PART = IDLE  # between the steps, in no span, and waits for others; of what works beside the loop: in no phase
+_PART = {phase: part for part, phases in PART_PHASES.items() for phase in phases} | {IDLE: IDLE_PART}
 MIN_ITERATIONS = 2
 MIN_COLLECTED = 0.02  # of an iteration: a sample that is generated to be looked at is no rollout
 

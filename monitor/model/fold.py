@@ -14,7 +14,7 @@ from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import MAX_WATCHED_GPUS, QUIET, throttle_event
 from monitor.model.member_states import begin_training, keep_setup, merge_trainings, of_training, setup_of, training_of
 from monitor.model.ranks.arrivals import MANY_RANKS, MAX_WINDOWS
-from monitor.model.ranks.rank_waits import RankStats
+from monitor.model.ranks.rank_waits import RankStats, RoleWork
 from monitor.model.state import (
     MACHINE,
     MAX_READINGS,
@@ -121,12 +121,13 @@ def _introduce(state: RunState, hello: Hello) -> Producer:
         hello=hello.t,
         last_heard=hello.t,
         restart=hello.restart,
+        role=hello.role,
     )
     before = state.producers.get(hello.producer)
     if before is not None and before.source != UNKNOWN_SOURCE:  # a repeated hello: it began at the first one
         known.wall_offset = before.wall_offset or offset
         known.process_started, known.hello, known.last_heard = before.process_started, before.hello, before.last_heard
-        known.devices, known.dropped = before.devices, before.dropped
+        known.devices, known.dropped, known.work = before.devices, before.dropped, before.work
     state.producers[hello.producer] = known
     return known
 
@@ -222,6 +223,10 @@ def _step(state: RunState, step: Step, producer: Producer) -> None:
 
 
 def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
+    if producer.source == ACTOR and producer.role is not None:
+        producer.work = producer.work or RoleWork(producer.role, float(block.start[0]))
+        producer.work.add_steps(block)
+        return
     if producer.source == ACTOR and state.lead is None:
         producer.source = "hooks"
         _begins_to_learn(state, producer)
@@ -232,7 +237,7 @@ def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
         rank = state.ranks.get(producer.rank)
         if rank is None:
             rank = state.ranks[producer.rank] = RankStats()
-        rank.add(block, producer.restart)
+        rank.add(block, producer.restart, producer.role)
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
         add_steps(rank_state, block, producer.restart)

@@ -23,6 +23,7 @@ from monitor.model.cycle import (
     assigned_part,
     phase_part,
 )
+from monitor.model.ranks.concurrent_roles import Beside
 from monitor.model.state import RankState
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.iterations import STEPS, Columns, Work, iteration_kinds, named_seconds
@@ -38,30 +39,34 @@ def mean_cycle(
     main: RankState,
     over: bool,
     waits: float = 0.0,
-    beside: Mapping[str, Mapping[str, float]] | None = None,
+    beside: Mapping[str, Beside] | None = None,
     staleness: float | None = None,
+    own: str | None = None,
 ) -> Cycle | None:
     """Return the mean of the recent iterations; None where nothing is collected, or fewer than two are known.
 
     Args:
         over: whether the run has ended: its last iteration is complete.
         waits: share of the time in which the loop waits for queues, pools and processes, in no phase or between steps.
-        beside: role -> part -> share of the time, of what works beside the loop.
+        own: the role of the loop's process, where its steps name none.
+        beside: by role.
     """
     beside = beside or {}
     loop = _known(main, over)
     count = main.iterations.count + len(loop[0]) - len(main.iterations.seconds)
     seconds, taken = _of_newest_stage(loop, main)
-    if not len(seconds) and any(COLLECT in shares for shares in beside.values()):
+    if not len(seconds) and any(COLLECT in each.shares for each in beside.values()):
         seconds, taken = _of_steps(main.baselines)  # how many steps learn from a rollout is unknown
     if len(seconds) < MIN_ITERATIONS:
         return None
     whole = float(seconds.mean())
     means = {work: float(column.mean()) for work, column in taken.items()}
     roles = _roles(means, whole, waits)
-    for name, shares in beside.items():
-        parts = [CyclePart(part, share * whole, share) for part, share in shares.items()]
-        roles.append(CycleRole(name, None, 0.0, whole, is_concurrent=True, parts=parts))
+    for role in roles:
+        role.role = role.role or own
+    for name, each in beside.items():
+        parts = [CyclePart(part, share * whole, share) for part, share in each.shares.items()]
+        roles.append(CycleRole(name, None, each.steps_per_second * whole, whole, is_concurrent=True, parts=parts))
     collected = sum(part.seconds for role in roles for part in role.parts if part.name == COLLECT)
     if whole <= 0 or not roles or collected < MIN_COLLECTED * whole:
         return None
@@ -75,7 +80,7 @@ def mean_cycle(
     ]
     return Cycle(
         seconds=whole,
-        steps=sum(role.steps for role in roles),
+        steps=sum(role.steps for role in roles if not role.is_concurrent),
         roles=roles,
         staleness=staleness,
         typical_seconds=median(seconds.tolist()),

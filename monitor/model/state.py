@@ -9,7 +9,7 @@ from monitor.arrays import np
 from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceLane
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import Throttles
-from monitor.model.ranks.rank_waits import RankStats
+from monitor.model.ranks.rank_waits import RankStats, RoleWork
 from monitor.model.report import Member, SlowStep
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.iterations import Iterations
@@ -186,6 +186,8 @@ class Producer:
     hello: float
     last_heard: float
     restart: int = 0  # elastic restarts before this process
+    role: str | None = None  # among processes that differ in what they do
+    work: RoleWork | None = None  # of one that trains nothing
     ended: float | None = None
     error: str | None = None
     place: str | None = None  # that the error came from

@@ -112,6 +112,7 @@ def make_report(state: RunState, context: RunContext) -> Report:
             0.0 if unnamed is None else sum(p.share for p in unnamed.parts if p.activity in FOR_WORKERS),
             concurrent_roles(state),
             staleness(metrics),
+            next((one.role for one in state.producers.values() if one.rank == main.rank and one.work is None), None),
         ),
     )
 

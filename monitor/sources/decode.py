@@ -312,6 +312,7 @@ def _tidy_hello(hello: events.Hello) -> bool:
     hello.source = clean_name(hello.source)
     hello.name = _clean_optional(hello.name)
     hello.host = _clean_optional(hello.host)
+    hello.role = _clean_optional(hello.role)
     hello.facts = tidy_facts(hello.facts)
     if hello.process_started is not None and not _is_time(hello.process_started):
         hello.process_started = None

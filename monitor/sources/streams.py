@@ -76,9 +76,13 @@ class Stream:
     def has_name_of(self, life: StreamProcess) -> bool:
         return life.hello.name == self.first.hello.name
 
+    def _has_other_role(self, life: StreamProcess) -> bool:
+        """Return whether both are of one program whose processes differ: their numbers do, too."""
+        return None not in (life.hello.role, self.first.hello.role) and life.hello.role != self.first.hello.role
+
     def accepts(self, life: StreamProcess) -> bool:
         """Return whether a process belongs to this training: another rank of the job, or one started again."""
-        joint = life.hello.world_size == self.first.hello.world_size
+        joint = life.hello.world_size == self.first.hello.world_size or self._has_other_role(life)
         before = self.of_rank.get(life.hello.rank)
         if before is None:
             return joint or (self.has_name_of(life) and life.hello.restart > 0)  # strangers are all of rank 0

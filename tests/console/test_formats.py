@@ -293,3 +293,13 @@ def test_percents_above_100_in_one_row_are_noted(line: str, whole: str | None) -
         (note,) = log.notes
         assert (note.code, whole in note.text) == ("inconsistent-console", True)
     assert log.steps[-1].index == 10
+
+
+def test_lines_that_ray_passes_on_from_workers_are_not_the_drivers() -> None:
+    driver, worker = "step {} loss 0.5\n", "\x1b[36m(Learner pid={})\x1b[0m step 99 loss 7.0\n"
+    log = parse("".join(worker.format(1) + driver.format(step) + worker.format(2) for step in range(1, 9)).encode())
+    assert [step.index for step in log.steps] == list(range(1, 9)) and set(log.metric("loss")) == {0.5}
+    log = parse(
+        "".join(f"(Rank pid={pid}) step {step} loss {pid}.0\n" for step in range(1, 9) for pid in (1, 2)).encode()
+    )
+    assert [step.index for step in log.steps] == list(range(1, 9)) and set(log.metric("loss")) == {1.0}

@@ -12,7 +12,7 @@ from monitor.sources.decode import decode_numbered
 from monitor.sources.step_lines import decode_lines, step_blocks
 from trainhooks.protocol.events import Facts, Metrics
 
-from .conftest import Story, around, folded, judged, line_of
+from .conftest import Story, around, folded, judged, judged_state, line_of, report_of
 
 
 def on_policy(iterations: int = 6, updates: int = 4) -> Story:
@@ -344,3 +344,30 @@ def test_answers_that_differ_in_length_make_no_iteration_slow() -> None:
     for _ in range(200):
         ppo(story, 2, rollout=noise.uniform(0.8, 1.6))
     assert "slow-steps" not in {finding.code for finding in judged(story, alive=False)[0]}
+
+
+def test_actors_of_several_processes_are_roles_of_one_iteration() -> None:
+    """As Ray's actors tell: the learner is idle between its calls, each call of the others is a step."""
+    learner, critic = Story(role="Learner"), Story("c", rank=1, role="Critic")
+    rollouts = [Story(name, source="actor", role="Rollout") for name in ("a", "b")]
+    for _ in range(20):
+        for rollout in rollouts:
+            rollout.step_with({"role": "Rollout"}, rollout=6.0)
+            rollout.wait(4.0)
+        learner.span("idle", 8.0)
+        learner.step(training=2.0)
+        critic.span("idle", 9.0)
+        critic.step(training=1.0)
+    report = report_of(learner, critic, *rollouts)
+    assert report.cycle is not None and report.cycle.seconds == pytest.approx(10.0)
+    shares = {role.role: {part.name: round(part.share, 1) for part in role.parts} for role in report.cycle.roles}
+    assert shares == {
+        "Learner": {"learn": 0.2, "idle": 0.8},
+        "Critic": {"learn": 0.1, "idle": 0.9},
+        "Rollout": {"rollout": 0.6, "idle": 0.4},
+    }
+    assert [row.rank for row in report.ranks] == [0, 1] and report.straggler is None
+    state = folded(learner, critic, *rollouts)
+    _, told = judged_state(state)
+    assert "idle" in told.title and "Rollout works 6" in told.title
+    assert {role.role: round(role.steps) for role in report.cycle.roles} == {"Learner": 1, "Critic": 1, "Rollout": 2}

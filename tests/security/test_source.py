@@ -23,6 +23,8 @@ CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "subprocess.getoutp
 CALLS |= {"socket.socket", "socket.create_server", "socket.create_connection"}
 NETWORK = {"http.server", "socketserver", "asyncio.start_server", "urllib.request", "requests", "http.client", "httpx"}
 
+SENDER = ["import http.client", "import urllib.request"]  # of figures, to a receiver that the user names
+
 
 def dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
@@ -70,7 +72,8 @@ def dangers(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_source_runs_foreign_text_or_opens_the_network(path: Path) -> None:
-    assert list(dangers(path.read_text(encoding="utf-8"))) == []
+    allowed = SENDER if path.name == "otlp_sender.py" else []
+    assert list(dangers(path.read_text(encoding="utf-8"))) == allowed
 
 
 @pytest.mark.parametrize(

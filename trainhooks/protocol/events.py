@@ -51,6 +51,7 @@ class Hello(Event):
     local_rank: int = 0
     world_size: int = 1
     restart: int = 0  # elastic restarts so far
+    role: Optional[str] = None  # among processes that differ in what they do: the class of an actor
     facts: Dict[str, Any] = field(default_factory=dict)
 
 

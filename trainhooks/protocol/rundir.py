@@ -241,6 +241,32 @@ def rank_journal(run: Path, rank: int, producer: str) -> Path:
     return run / f"rank-{rank}-{producer}.jsonl"
 
 
+MAX_CLAIMS = 4096  # numbers that are looked at for a free one
+
+
+def claim_rank(run: Path, role: str, rank: int) -> int:
+    """Return a number that no process of another role has in this run: `rank`, or the next free one above it.
+
+    It stays the same for this rank of the role, and so for a process that replaces another.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    owner = f"{role} {rank}".encode()
+    for number in range(rank, rank + MAX_CLAIMS):
+        path = run / f".role-{number}"
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            if read_regular(path, MAX_CLAIMS) == owner:
+                return number
+        else:
+            with open(descriptor, "wb", buffering=0) as target:
+                target.write(owner)
+            return number
+    return rank
+
+
 def actor_journal(run: Path, producer: str) -> Path:
     """Return the journal of a process that steps environments, and trains nothing itself."""
     return run / f"actor-{producer}.jsonl"

@@ -104,6 +104,25 @@ PHASES: Dict[str, str] = {
 }
 
 
+# Words in names of an actor's methods, the most telling first: `update_weights` trains nothing.
+METHOD_WORDS = (
+    ("weight_sync", "weights sync"),
+    ("log_probs", "logprob logprobs logps prob probs"),
+    ("reward", "reward rewards score scores"),
+    ("generation", "generate generation"),
+    ("rollout", "rollout rollouts collect sample act play episode episodes"),
+    ("training", "train learn fit update"),
+)
+IDLE = "idle"  # the span of an actor that trains, between two calls
+
+
+def method_phase(name: str) -> str:
+    """Return the phase that a call of an actor's method is, by its name; what tells nothing is a phase of its own."""
+    words = set(name.lower().split("_"))
+    found = (phase for phase, known in METHOD_WORDS if words & set(known.split()))
+    return phase_name(name) or next(found, name)
+
+
 def phase_name(alias: str) -> Optional[str]:
     """Return the phase that a framework calls `alias`; None if unknown."""
     return PHASES.get(alias)

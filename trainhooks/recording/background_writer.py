@@ -83,6 +83,7 @@ class BackgroundWriter:
         parted: Callable[[], bool],
         device: DeviceLane,
         acts: Callable[[], bool],
+        role: Callable[[], Optional[str]],
     ) -> None:
         self._lanes = lanes
         self._wait = wait
@@ -112,8 +113,10 @@ class BackgroundWriter:
         self._device = device
         self._acts = acts
         self.interactive = False
+        self._role = role
         self._is_actor = False
         self._ranks: Dict[str, int] = {}
+        self._has_claimed = False  # a number of its own among the roles
         self._device_times = DeviceTimes(self._process, device)
         self._trace_events = TraceEvents(self._process, device)
         self._collective_times = CollectiveTimes(self._process)
@@ -198,12 +201,20 @@ class BackgroundWriter:
         return self._run
 
     def _open_as_rank(self, run: Path) -> None:
-        path = rundir.rank_journal(run, self._ranks.get("rank", 0), self.producer)
+        path = self._rank_journal(run)
         with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
             self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
         self._journal = Journal(path)
         self._control = ControlSocket(control.socket_path(path))
         self._trace_events.events_file = events_path(run, self.producer)
+
+    def _rank_journal(self, run: Path) -> Path:
+        role, rank = self._role(), self._ranks.get("rank", 0)
+        if role is not None and not self._has_claimed:
+            self._has_claimed = True
+            with contextlib.suppress(OSError):
+                self._ranks["rank"] = rank = rundir.claim_rank(run, role, rank)
+        return rundir.rank_journal(run, rank, self.producer)
 
     def _greet(self) -> None:
         hello = Hello(
@@ -213,7 +224,7 @@ class BackgroundWriter:
         for name, value in self._ranks.items():
             setattr(hello, name, value)
         hello.process_started = process_identity.started_monotonic(os.getpid())
-        hello.name = facts.program_name()
+        hello.name, hello.role = facts.program_name() or None, self._role()
         hello.facts = facts.process_facts()
         self._sent_facts["versions"] = hello.facts["versions"]
         self._send([to_dict(hello)])
@@ -226,7 +237,7 @@ class BackgroundWriter:
         self._journal.close()
         before = rundir.actor_journal(self._run, self.producer)
         with contextlib.suppress(OSError):  # then there are two journals, of one producer
-            before.rename(rundir.rank_journal(self._run, self._ranks.get("rank", 0), self.producer))
+            before.rename(self._rank_journal(self._run))
         self._open_as_rank(self._run)
         self._greet()
 
@@ -545,7 +556,7 @@ def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path
     given = os.environ.get(rundir.RUN_VARIABLE)
     if given and os.path.isdir(given):
         return Path(given)
-    program = facts.program_name()
+    program = facts.program_name() or "python"
     job = jobs.Job.here(program)
     pid = os.getpid() if job is None else job.launcher  # of a process that lives as long as the run
     known: Dict[str, Any] = {"command": secrets.mask_argv(getattr(sys, "orig_argv", None) or sys.argv)}

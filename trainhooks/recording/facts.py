@@ -263,7 +263,10 @@ def rank_facts(group: Optional[Dict[str, int]] = None) -> Dict[str, int]:
 
 
 def program_name() -> str:
-    """Return the name of this program: its script or notebook without the suffix, or its module."""
+    """Return the name of this program: its script or notebook without the suffix, or its module.
+
+    Empty where a library's own script runs: what a launcher starts to run functions of the program in it.
+    """
     if "ipykernel" in sys.modules:  # Jupyter's server names the file; other front ends do not
         notebook, ending = os.path.splitext(os.path.basename(os.environ.get("JPY_SESSION_NAME", "")))
         return clean(notebook, MAX_NAME) if notebook and ending == ".ipynb" else "notebook"
@@ -273,6 +276,8 @@ def program_name() -> str:
         name: str = spec.name
         return name[: -len(".__main__")] if name.endswith(".__main__") else name
     path = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-") else "python"
+    if f"-packages{os.sep}" in path:
+        return ""
     script = os.path.splitext(os.path.basename(path))[0]
     if script == "__main__":  # a package run by its path
         script = os.path.basename(os.path.dirname(path)) or script

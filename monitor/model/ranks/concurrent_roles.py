@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from monitor.model.cycle import COLLECT, IDLE_PART, LEARN, REWARD, assigned_part, phase_part
 from monitor.model.report import MetricRow
@@ -12,26 +13,35 @@ from monitor.model.state import RunState
 OTHER_THREADS, ACTORS = "other threads", "actors"
 
 
-def concurrent_roles(state: RunState) -> dict[str, dict[str, float]]:
-    """Return the share of the time of each part of an iteration, by role; what is left of the time is idle."""
-    found: dict[str, dict[str, float]] = {}
+class Beside(NamedTuple):
+    """What works beside the loop, of one role."""
+
+    shares: dict[str, float]  # of the time, by part of an iteration; what is left of it is idle
+    steps_per_second: float = 0.0  # of all of its processes
+
+
+def concurrent_roles(state: RunState) -> dict[str, Beside]:
+    """Return what works beside the loop, by role."""
+    found: dict[str, Beside] = {}
     main, wall = state.main, state.main.wall
     threads = _by_part(main.threads)
     elapsed = (wall.last_step or 0.0) - (wall.first_step or 0.0)
     if elapsed > 0.0 and not threads.keys().isdisjoint((COLLECT, REWARD)):
-        found[OTHER_THREADS] = _shares(threads, elapsed)
+        found[OTHER_THREADS] = Beside(_shares(threads, elapsed))
     acting = state.acting
     if elapsed > 0.0 and acting is not None and state.are_actors:
-        found[ACTORS] = _shares(_by_part(acting.threads), elapsed)
+        found[ACTORS] = Beside(_shares(_by_part(acting.threads), elapsed))
     known = {kind.role for kind in main.baselines}
-    rows: dict[str, list[dict[str, float]]] = {}
-    for stats in state.ranks.values():
-        work = stats.work
+    rows: dict[str, list[Beside]] = {}
+    of_ranks = (stats.work for rank, stats in state.ranks.items() if rank != main.rank)
+    for work in (*of_ranks, *(producer.work for producer in state.producers.values())):
         if work is not None and work.role not in known and work.last > work.first:
-            rows.setdefault(work.role, []).append(_shares(_by_part(work.seconds), work.last - work.first))
+            worked = work.last - work.first
+            rows.setdefault(work.role, []).append(Beside(_shares(_by_part(work.seconds), worked), work.steps / worked))
     for role, ranks in rows.items():
-        parts = dict.fromkeys(part for shares in ranks for part in shares)
-        found[role] = {part: sum(shares.get(part, 0.0) for shares in ranks) / len(ranks) for part in parts}
+        parts = dict.fromkeys(part for each in ranks for part in each.shares)
+        means = {part: sum(each.shares.get(part, 0.0) for each in ranks) / len(ranks) for part in parts}
+        found[role] = Beside(means, sum(each.steps_per_second for each in ranks))
     return found
 
 
@@ -40,6 +50,8 @@ def _by_part(seconds: Mapping[str, float]) -> dict[str, float]:
     found: dict[str, float] = {}
     learns = any(phase_part(name) == LEARN for name in seconds)
     for name, spent in seconds.items():
+        if phase_part(name) == IDLE_PART:  # the rest of the time, with what is in no span
+            continue
         part = assigned_part(name, learns)
         found[part] = found.get(part, 0.0) + spent
     return found

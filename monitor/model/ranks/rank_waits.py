@@ -162,8 +162,16 @@ class RoleWork:
 
     role: str
     first: float  # begin of its first step
-    last: float  # end of its newest one
+    last: float = 0.0  # end of its newest one
+    steps: int = 0
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, `other` and spans between the steps among them
+
+    def add_steps(self, block: StepBlock) -> None:
+        self.last = float(block.end[-1])
+        self.steps += len(block)
+        for part in block.parts:
+            for name, column in part.seconds.items():
+                self.add(name, float(column.sum()))
 
     def add(self, name: str, seconds: float) -> None:
         if name in self.seconds or len(self.seconds) < MAX_ROLE_PHASES:
@@ -188,7 +196,7 @@ class RankStats:
     calls: RankCalls = field(default_factory=RankCalls)  # of collectives
     sampled: RankSamples = field(default_factory=RankSamples)
 
-    def add(self, block: StepBlock, restart: int) -> None:
+    def add(self, block: StepBlock, restart: int, role: str | None = None) -> None:
         self.steps += len(block)
         self.tokens += _sum(block.amounts.get("tokens"))
         self.samples += _sum(block.amounts.get("samples"))
@@ -200,8 +208,8 @@ class RankStats:
             return
         if restart > self.restart:
             self.restart, self.taken, self.latest, self.phases = restart, 0, [], {}
-        if block.role:
-            self._add_role(block, block.role)
+        if role := block.role or role:
+            self._add_role(block, role)
         cold = min(len(block), max(0, FIRST_STEPS - self.taken))
         self.taken += len(block)
         first = max(cold, len(block) - 2 * RANK_WINDOW)
@@ -234,11 +242,8 @@ class RankStats:
 
     def _add_role(self, block: StepBlock, role: str) -> None:
         if self.work is None or self.work.role != role:
-            self.work = RoleWork(role, float(block.start[0]), 0.0)
-        self.work.last = float(block.start[-1] + block.duration[-1])
-        for part in block.parts:
-            for name, column in part.seconds.items():
-                self.work.add(name, float(column.sum()))
+            self.work = RoleWork(role, float(block.start[0]))
+        self.work.add_steps(block)
 
 
 def _sum(amounts: FloatArray | None) -> int:
@@ -275,8 +280,9 @@ class RankComparison:
 
 
 def compare_ranks(ranks: Mapping[int, RankStats]) -> RankComparison | None:
-    """Return who waits for whom; None: unknown, with one rank, no common steps, or no common pace."""
-    if len(ranks) < 2 or len({stats.restart for stats in ranks.values()}) > 1:
+    """Return who waits for whom; None: unknown, with one rank, no common steps, no common pace, or several roles."""
+    roles = {None if stats.work is None else stats.work.role for stats in ranks.values()}
+    if len(ranks) < 2 or len(roles) > 1 or len({stats.restart for stats in ranks.values()}) > 1:
         return None
     rows = {
         rank: {index: (end, shared) for (index, end), shared in zip(stats.latest, stats.in_collectives(), strict=True)}

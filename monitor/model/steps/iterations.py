@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from monitor.arrays import BoolArray, FloatArray, IntArray, np
-from monitor.model.cycle import COLLECT, LEARN, REWARD, SlowIteration, phase_part
+from monitor.model.cycle import COLLECT, IDLE_PART, LEARN, REWARD, SlowIteration, phase_part
 from monitor.model.steps.baseline import OTHER_KINDS, WARM_UP, Baseline, StepKind
 from monitor.step_blocks import OTHER, Parts, StepBlock, dense_columns
 from trainhooks.protocol.events import Span
@@ -35,6 +35,7 @@ class Work(NamedTuple):
     is_count: bool = False  # it is no time, but the number of steps
 
 
+_BEGINS = (COLLECT, IDLE_PART)  # its own rollout, or the wait for what others collect
 STEPS, TRACED = "steps", "traced steps"  # those that are counted; a trace makes steps longer
 Sums = dict[Work, float]
 Columns = dict[Work, FloatArray]  # a value for each iteration
@@ -60,9 +61,9 @@ class Iterations:
     def add_span(self, span: Span, last_step: int) -> None:
         """Add a span that has ended; `last_step` is the newest step's number."""
         part = phase_part(span.name)
-        if span.own_seconds <= 0.0 or (self.begin is None and part != COLLECT):
+        if span.own_seconds <= 0.0 or (self.begin is None and part not in _BEGINS):
             return
-        if part in (COLLECT, REWARD):
+        if part in (*_BEGINS, REWARD):
             if self._is_next(None, part, self.steps > 0):
                 self._begin_many(
                     np.array([span.start]),
@@ -117,8 +118,8 @@ class Iterations:
         What is collected for a role that has had no turn belongs to the open one.
         """
         if not self.done:
-            return part == COLLECT
-        known = {(role, part)} if part == REWARD else {(role, COLLECT), (role, REWARD)}
+            return part in _BEGINS
+        known = {(role, part)} if part == REWARD else {(role, each) for each in (*_BEGINS, REWARD)}
         return has_stepped and not known.isdisjoint(self.done)
 
     def _begins(self, columns: Mapping[str, FloatArray], role: str | None, steps: int) -> list[int]:

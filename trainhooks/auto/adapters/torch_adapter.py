@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from trainhooks import session
 from trainhooks.auto import data_loading, imports, instrumentation, unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import call_safely, framework, replace_function, span, time_functions
+from trainhooks.auto.instrumentation import call_safely, framework, replace_function, span
 from trainhooks.auto.models import model_calls, model_copies, module_registry, own_writing, program_facts
 from trainhooks.auto.rl import environments as environments  # loaded here, so that it is kept out of graphs, too
 from trainhooks.auto.rl import started_programs
@@ -55,7 +55,7 @@ def install(torch: Any) -> None:
     _hook_optimizers(torch, tracker, models, is_traced, is_compiling)
     _wrap_scaler(torch, tracker, is_compiling)
     _wrap_profilers(torch)
-    time_functions(torch, {"save": "checkpoint"})
+    instrumentation.wrap(torch, "save", _save)
     imports.route_spans(session.quiet_put())
     _time_cuda_start(torch, tracker)
     _time_moves(torch, tracker)
@@ -85,6 +85,16 @@ def install(torch: Any) -> None:
         from trainhooks.auto import trials
 
         call_safely(trials.tell_saves, torch)
+
+
+def _save(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if args and type(args[0]).__name__.endswith("Storage"):  # pickle saves a tensor by it, to send it to a process
+            return original(*args, **kwargs)
+        with span("checkpoint"):
+            return original(*args, **kwargs)
+
+    return wrapper
 
 
 @when_imported("torch.amp.autocast_mode")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -70,17 +71,17 @@ def test_the_themes_are_those_there_are() -> None:
     assert tuple(palette.name for palette in PALETTES) == settings.THEMES
 
 
-def test_the_next_dashboard_begins_as_the_last_one_ended(file: Path) -> None:
+def test_the_next_dashboard_looks_as_the_last_one_and_opens_on_the_overview(file: Path) -> None:
     assert load_preferences() == Preferences()
-    save_preferences(Preferences("paper", ("console", "ranks"), "gpus"))
-    assert load_preferences() == Preferences("paper", ("console", "ranks"), "gpus")
+    save_preferences(Preferences("paper", ("console", "ranks")))
+    assert load_preferences() == Preferences("paper", ("console", "ranks"))
     file.write_text("[screen]\ntheme = 'contrast'")
     assert load_preferences().theme == "contrast"
+    assert not any("screen" in each.name for each in fields(Preferences)), "the first screen answers why"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"theme": 7, "hidden": "all", "screen": "moon"}', '{"hidden": [1]}'])
 def test_what_another_program_left_counts_for_nothing(file: Path, text: str) -> None:
     (file.parent / "screen.json").write_text(text)
     found = load_preferences()
-    assert (found.theme, found.screen) == (None, None)
-    assert not found.hidden
+    assert found.theme is None and not found.hidden

@@ -6,7 +6,7 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence
 from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import Finding, usual_shares
-from monitor.model.standing import MIN_STALL_SECONDS, may_stall, where
+from monitor.model.standing import may_stall, where
 from monitor.model.steps.pace import SINCE
 from monitor.step_blocks import OTHER, UNNAMED
 from monitor.units import age, duration, share
@@ -58,8 +58,10 @@ def _before_the_first_step(evidence: Evidence) -> Finding:
 def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     report, held = evidence.report, evidence.held
     if evidence.is_running and held is not None and may_stall(evidence.state):
-        found = _no_finding(f"No step for {age(held.seconds)}: it {where(held)}")
-        found.advice = f"Wait, or see every thread: trainmon stack. It is a finding from {MIN_STALL_SECONDS:.0f} s on."
+        last = evidence.state.main.wall.last_step
+        since = held.since if last is None else min(last, held.since)
+        found = _no_finding(f"No step for {age(held.since + held.seconds - since)}: it {where(held)}")
+        found.advice = "Wait a little, or see where every thread is: trainmon stack."
         return found
     if evidence.steps < MIN_JUDGED_STEPS:
         return _no_finding("Too few steps to judge")

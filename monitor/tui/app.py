@@ -103,7 +103,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         """
         Args:
             card: returns the short report, to copy.
-            preferences: the theme, panels and screen to start with; if given, they are saved on exit.
+            preferences: the theme and panels to start with; if given, they are saved on exit.
             ink: what the terminal lacks; None to detect it.
         """
         environment = dict(os.environ)  # before the app removes NO_COLOR from it
@@ -154,8 +154,6 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def on_mount(self) -> None:
         self.animation_level = "none"
         self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT_KEYS[name]})
-        if self._preferences is not None and self._preferences.screen is not None:
-            self.action_show(self._preferences.screen)
         self._feed.start(self._receive)
         if not self.is_headless:
             self.set_timer(SETTLE_SECONDS, memory_tuning.settled)
@@ -166,9 +164,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def exit(self, *arguments: Any, **options: Any) -> None:
         """Close the app, and save the preferences for the next dashboard."""
         if self._preferences is not None:
-            page = self._page
-            screen = page.body.screen_name if page is not None else None
-            save_preferences(Preferences(self._palette.name, tuple(sorted(self.board.hidden)), screen))
+            save_preferences(Preferences(self._palette.name, tuple(sorted(self.board.hidden))))
         super().exit(*arguments, **options)
 
     def _receive(self, view: View) -> None:

@@ -15,7 +15,6 @@ from textual.app import App
 from textual.message import Message
 
 from monitor import settings
-from monitor.keymap import SCREENS
 from monitor.model.view import View
 from monitor.tui.actions import PANELS
 from monitor.tui.textual_private import driver_of
@@ -89,7 +88,6 @@ class Preferences:
 
     theme: str | None = None
     hidden: tuple[str, ...] | None = None  # panels
-    screen: str | None = None  # shown in place of the overview
 
 
 def load_preferences() -> Preferences:
@@ -99,15 +97,15 @@ def load_preferences() -> Preferences:
         UserError: the configuration is invalid.
     """
     saved = _saved()
-    return Preferences(settings.theme() or saved.theme, saved.hidden, saved.screen)
+    return Preferences(settings.theme() or saved.theme, saved.hidden)
 
 
 def _saved() -> Preferences:
     """Return the saved preferences, without values that this version does not know."""
     content: dict[str, Any] = rundir.read_json(rundir.state_dir() / NAME) or {}
-    theme, hidden, screen = content.get("theme"), content.get("hidden"), content.get("screen")
+    theme, hidden = content.get("theme"), content.get("hidden")
     known = tuple(name for name in hidden if name in _PANELS) if isinstance(hidden, list) else None
-    return Preferences(theme if theme in settings.THEMES else None, known, screen if screen in SCREENS else None)
+    return Preferences(theme if theme in settings.THEMES else None, known)
 
 
 def save_preferences(preferences: Preferences) -> None:

@@ -418,7 +418,7 @@ def test_samples_of_nothing_but_a_stall_say_nothing_else() -> None:
 def test_what_stands_still_is_the_verdict_before_it_is_a_stall() -> None:
     findings, verdict = judged_state(folded(waiting(steps(50), 30, activity=calls.LOCK)), alive=True)
     assert [row.code for row in findings if row.code == "stalled"] == []
-    assert verdict.title == f"No step for 24 s: it waits for a lock at {LINE}" and "trainmon stack" in verdict.advice
+    assert verdict.title == f"No step for 30 s: it waits for a lock at {LINE}" and "trainmon stack" in verdict.advice
     _, verdict = judged_state(folded(waiting(steps(50), 30, cpu=90.0)), alive=True)
     assert not verdict.title.startswith("No step"), "it computes"
 

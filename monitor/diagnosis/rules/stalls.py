@@ -71,7 +71,7 @@ def _single_steps(evidence: Evidence) -> Finding | None:
     far = [step for step in slow if step.seconds >= max(MIN_FAR_SECONDS, MIN_FAR_RATIO * step.baseline)]
     moments = [step.ended for step in slow if step.ended is not None]
     is_own = _repeats(far, culprit) and _usual_share(far, culprit) <= MAX_USUAL
-    place, waits = _slow_place(evidence, culprit, excess)
+    place, waits = _slow_place(evidence, slow, culprit)
     crowd = None if is_own or waits else crowd_line(evidence) or crowded_at(evidence, moments)
     if place:
         what = f"; {place}"
@@ -90,32 +90,31 @@ def _single_steps(evidence: Evidence) -> Finding | None:
         evidence=[str(worst), f"{duration(excess)} beyond the median in all", *([crowd] if crowd else [])],
         advice=advice,
         lost_fraction=lost if crowd is None else None,  # how much of it is the neighbors' is unknown
-        once_fraction=lost if crowd is None and number == 1 else 0.0,  # it made no other step slower
+        once_fraction=0.0 if crowd or _repeats(slow, culprit) else lost,  # it made no other step slower
         steps=[step.step for step in slow[-MAX_STEPS:]],
         culprit=culprit or None,
     )
 
 
-def _slow_place(evidence: Evidence, culprit: str, excess: float) -> tuple[str, bool]:
-    """Return the line that took nearly all of the excess, by stack samples, and whether it waits there.
+def _slow_place(evidence: Evidence, slow: Sequence[SlowStep], culprit: str) -> tuple[str, bool]:
+    """Return the line that took nearly all of what slow steps took too long, by stack samples, and whether it waits.
 
     As in `waits for a lock at train.py:7`; empty where it is not one line.
     """
     report = evidence.report
     row = next((row for row in report.host_phases or report.phases if row.name == culprit), None)
+    spans = [(step.ended - step.seconds, step.ended) for step in slow if step.ended is not None]
     # What comes before a step's first phase is sampled before it is known to be of that step.
-    unnamed = culprit == OTHER
-    seconds: dict[tuple[str, str], float] = {}
-    for (_, place), spent in evidence.sampled_seconds(*([OTHER, BETWEEN_STEPS] if unnamed else [culprit])).items():
-        key = place.activity, str(place)
-        seconds[key] = seconds.get(key, 0.0) + spent
-    if row is None or not seconds:
+    phases = (OTHER, BETWEEN_STEPS) if culprit == OTHER else (culprit,)
+    places, length = evidence.state.main.samples.around(spans, *phases)
+    if row is None or not places or not report.wall.stepping:
         return "", False
-    (activity, text), most = max(seconds.items(), key=lambda found: found[1])
-    usual = row.recurring + (report.wall.between_steps if unnamed else 0.0)
-    return (
-        (f"{doing(activity)} at {text}", activity in WAITS) if most - usual >= MIN_OF_EXCESS * excess else ("", False)
-    )
+    place, spent = max(places.items(), key=lambda found: found[1])
+    beside = max(0.0, length - sum(end - begin for begin, end in spans))  # usual steps within the same stretches
+    usual = row.recurring + (report.wall.between_steps if culprit == OTHER else 0.0)
+    own = spent - beside * min(1.0, usual / report.wall.stepping)
+    is_one = own >= MIN_OF_EXCESS * sum(step.seconds - step.baseline for step in slow)
+    return (f"{doing(place.activity)} at {place}", place.activity in WAITS) if is_one else ("", False)
 
 
 def _regular_steps(evidence: Evidence) -> Finding | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -109,6 +109,18 @@ class StackSamples:
             if place.library is not None and phase not in (OTHER, BETWEEN_STEPS):
                 phases.setdefault(place.users, set()).add(phase)
         return frozenset(line for line, names in phases.items() if len(names) >= MIN_LOOP_PHASES)
+
+    def around(self, spans: Sequence[tuple[float, float]], *phases: str) -> tuple[dict[Place, float], float]:
+        """Return the seconds by place in the stretches that meet these spans of time, and the length of these."""
+        places: dict[Place, float] = {}
+        length = 0.0
+        for stretch in self.stretches:
+            if any(begin < stretch.end and stretch.begin < end for begin, end in spans):
+                length += stretch.end - stretch.begin
+                for (phase, place), seconds in stretch.seconds.items():
+                    if phase in phases:
+                        places[place] = places.get(place, 0.0) + seconds
+        return places, length
 
     def growth(self, done: Callable[[float], float], is_meant: Callable[[Sample], bool]) -> Growth | None:
         """Return how the seconds per step in some places grew; None where they did not, or samples are few.

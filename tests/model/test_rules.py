@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis import diagnose
+from monitor.model.comparison.changes import find_changes
 from monitor.model.report import Finding
-from trainhooks.protocol.events import Facts, Host, Metrics
+from trainhooks.protocol.events import Facts, Frames, Host, Metrics
 
-from .conftest import Story, folded, judged, judged_state
+from .conftest import Story, folded, judged, judged_state, report_of
 
 noise = random.Random(5)
 
@@ -500,3 +501,34 @@ def test_where_every_step_is_skipped_nothing_is_learned() -> None:
         "steps-skipped",
         "critical",
     )
+
+
+@pytest.mark.parametrize(
+    ("waits", "cpus", "faster"),
+    [
+        (0.8, 16, 5.0),  # five workers hide the wait behind the rest of a step
+        (0.95, 2, 2.0),  # what two cores can do, and not the 20 times of a step without data
+    ],
+)
+def test_the_gain_is_that_of_the_workers_that_are_advised(waits: float, cpus: int, faster: float) -> None:
+    told = facts(data_wait(waits), loader={"dataloader_num_workers": 0}, cpus=cpus)
+    (found, *_), _ = judged(told, alive=False)
+    assert found.gain is not None and found.gain.likely is not None
+    assert found.gain.likely == pytest.approx(faster, rel=0.15) and found.gain.most >= found.gain.likely
+
+
+def test_time_in_no_phase_is_mended_at_the_line_that_takes_it() -> None:
+    told = Story()
+    for _ in range(60):
+        told.step(forward=0.02, backward=0.03, other=0.1)
+    rows = [("other", "train.py:11 (torch.logsumexp) in my_loss", 50), ("other", "train.py:30 in main", 10)]
+    told.tell(Frames, rows=rows, begin=100.0)
+    found = next(row for row in judged(told, alive=False)[0] if row.code == "unaccounted-time")
+    assert "is at train.py:11 (torch.logsumexp) in my_loss" in found.advice
+
+
+def test_another_file_of_the_same_name_is_a_change() -> None:
+    one, two = (report_of(Story(), command=["python", name]) for name in ("train.py", "v2/train.py"))
+    assert [(row.name, row.before, row.after) for row in find_changes(one, two)] == [
+        ("command", "python train.py", "python v2/train.py")
+    ]

@@ -126,9 +126,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
     workers = evidence.count_setting("dataloader_num_workers", "num_workers")
     cpus = evidence.facts.cpus
     lines = [f"data: mean {duration(mean)} per step, median {duration(row.p50)}, p95 {duration(row.p95)}"]
+    lines += evidence.places("data")
     lines += [f"{workers[0]}={workers[1]}"] if workers is not None else []
     lines += [f"{cpus} usable CPU cores"] if cpus is not None else []
-    lines += evidence.places("data")
     passes = evidence.state.main.passes
     is_anew = (passes.batches or 0) > 1 and passes.number >= MIN_NEW_ITERATORS * evidence.steps
     lines += [f"{passes.number:,} iterators of the loader for {evidence.steps:,} steps"] if is_anew else []
@@ -142,6 +142,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
     # Workers wait for cores, too: on a crowded machine the wait may be the neighbors' doing.
     crowd = crowd_line(evidence)
     lines += [crowd] if crowd else []
+    lost = evidence.wall_part(row.recurring)
+    by_workers = not (is_anew or is_small or in_bursts) and _more_workers(workers, cpus, part)
+    likely = _saved(workers[1], by_workers, cpus, part, evidence.device is None) if workers and by_workers else None
     return Finding(
         code="input-bound",
         title=f"Input-bound: {share(part)} of step time waits for data" + (", in bursts" if in_bursts else ""),
@@ -150,7 +153,8 @@ def input_bound(evidence: Evidence) -> Finding | None:
         cost=evidence.loop_part(row.recurring),
         certain=not is_small,
         outside=crowd is not None,
-        lost_fraction=evidence.wall_part(row.recurring),
+        lost_fraction=lost,
+        likely_fraction=None if likely is None else lost * likely,
     )
 
 
@@ -175,16 +179,35 @@ def _input_advice(
     if workers is None:
         return "Prepare batches in parallel (DataLoader workers, a prefetching thread), or once before training."
     name, count = workers
-    if cpus is not None and cpus <= max(1, count):
+    more = _more_workers(workers, cpus, waits)
+    if not more:
         return (
             f"{name}={count} on {cpus} usable cores: more workers will not help. Preprocess once before training"
             " (tokenize, resize, cache), or get more cores."
         )
-    # As many as make a batch in the time that the rest of a step takes. Without workers the wait makes the whole batch,
-    # with them the step is as long as they need for one each.
-    wanted = math.ceil((count or waits) / (1.0 - waits)) if waits < 1.0 else cpus or MAX_ADVISED_WORKERS
-    most = min(max(2, count + 1, wanted), cpus or MAX_ADVISED_WORKERS)
-    return f"Set {name}={count} → {most}; if the wait stays, make items cheaper to load or preprocess them once."
+    return f"Set {name}={count} → {more}; if the wait stays, make items cheaper to load or preprocess them once."
+
+
+def _more_workers(workers: tuple[str, int] | None, cpus: int | None, waits: float) -> int:
+    """Return how many workers to try: as many as make a batch in the time of the rest of a step. 0: no more than now.
+
+    Without workers the wait makes the whole batch, with them the step is as long as they need for one each.
+    """
+    if workers is None or (cpus is not None and cpus <= max(1, workers[1])):
+        return 0
+    wanted = math.ceil((workers[1] or waits) / (1.0 - waits)) if waits < 1.0 else cpus or MAX_ADVISED_WORKERS
+    return min(max(2, workers[1] + 1, wanted), cpus or MAX_ADVISED_WORKERS)
+
+
+def _saved(count: int, more: int, cpus: int | None, waits: float, on_cpu: bool) -> float:
+    """Return which part of the wait so many workers take away, where each makes batches as fast as now.
+
+    Args:
+        on_cpu: the training computes on the same cores.
+    """
+    work, rest = count or waits, 1.0 - waits  # of a step's time
+    step = max(rest, work / more, (work + rest) / cpus if on_cpu and cpus else 0.0)
+    return min(1.0, max(0.0, 1.0 - step) / waits)
 
 
 # Of the time since the first step: logging, moving averages and progress bars around the phases take some percent
@@ -210,7 +233,8 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     if other is not None and inside:
         part = other.share * inside / (other.mean * other.count)
         lines.append(f"in steps, in no phase: {duration(inside / other.count)} per step, {share(part)} of step time")
-    lines.append(f"between steps: {duration(outside)}, {share(evidence.wall_part(outside))} of wall time")
+    if outside:
+        lines.append(f"between steps: {duration(outside)}, {share(evidence.wall_part(outside))} of wall time")
     lines += evidence.unnamed_places()
     where = " between steps" if outside > inside else ""
     # Few samples cannot tell computing from overhead. Where nothing is sampled at all, only the measured time speaks.
@@ -221,12 +245,28 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         title=f"Unaccounted time: {share(evidence.wall_part(longest) * rest)} of wall time in no phase{where}"
         + (f", besides {named[0]}" if named else ""),
         evidence=lines,
-        advice="Check what the loop does there: logging, .item() calls, saving, plotting, an environment or simulator."
-        ' Wrap a part in `with th.phase("name"):` to time it separately.',
+        advice=_unaccounted_advice(evidence),
         cost=worst,
         certain=is_known and not _is_planned(evidence, inside, outside),
         lost_fraction=min(evidence.loop_share, evidence.wall_part(inside + outside)) * rest,
         culprit=BETWEEN_STEPS if outside > inside else OTHER,
+    )
+
+
+MIN_AT_ONE_LINE = 0.5  # of it: what else there is costs less than that line
+
+
+def _unaccounted_advice(evidence: Evidence) -> str:
+    unnamed = evidence.report.unnamed
+    first = next((part for part in unnamed.parts if part.place is not None), None) if unnamed is not None else None
+    if unnamed is not None and first is not None and first.seconds >= MIN_AT_ONE_LINE * unnamed.seconds:
+        return (
+            f"{share(first.seconds / unnamed.seconds)} of it is at {first.place}: do that less often, for all rows at"
+            " once, or in another thread."
+        )
+    return (
+        "Check what the loop does there: logging, .item() calls, saving, plotting, an environment or simulator."
+        ' Wrap a part in `with th.phase("name"):` to time it separately.'
     )
 
 

@@ -122,7 +122,8 @@ def _arguments(one: list[str], two: list[str]) -> list[Change]:
             rows.append(Change(name, before.options.get(name), after.options.get(name)))
     if before.others != after.others:
         rows.append(Change("arguments", _joined(before), _joined(after)))
-    return rows
+    # Another file of the same name, or another interpreter: nothing else would tell.
+    return rows or [Change("command", " ".join(one) or None, " ".join(two) or None)]
 
 
 def _joined(arguments: Arguments) -> str | None:

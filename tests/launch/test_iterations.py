@@ -83,3 +83,57 @@ def test_two_kinds_of_iterations(state: State) -> None:
 def test_supervised_training_has_no_iteration(state: State) -> None:
     """The twin."""
     assert reported(state, SUPERVISED)[0]["cycle"] is None
+
+
+# Nothing is named: a generation is known to have ended once its rewards have run.
+SCORED = """
+import subprocess, time, torch
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(32, 64), torch.nn.Linear(64, 32)
+        self.rnn = torch.nn.GRU(64, 64, batch_first=True)
+    def forward(self, x, h=None):
+        y, h = self.rnn(self.embed(x), h)
+        return self.head(y), h
+policy = Policy()
+optimizer = torch.optim.Adam(policy.parameters())
+spent = [0.0, 0.0]
+def generate(n, length):
+    x, h, tokens = torch.zeros(n, 1, dtype=torch.long), None, []
+    with torch.no_grad():
+        for _ in range(length):
+            logits, h = policy(x, h)
+            x = torch.distributions.Categorical(logits=logits[:, -1]).sample()[:, None]
+            tokens.append(x)
+    return torch.cat(tokens, 1)
+def compute_reward(answers):
+    return torch.tensor([float(len(subprocess.run(["sleep", "0.02"], capture_output=True).args)) for _ in answers])
+for iteration in range(25):
+    t0 = time.perf_counter()
+    answers = generate(4, 64)
+    t1 = time.perf_counter()
+    rewards = compute_reward(answers)
+    t2 = time.perf_counter()
+    logits, _ = policy(answers)
+    chosen = torch.log_softmax(logits, -1).gather(-1, answers[..., None]).squeeze(-1).sum(1)
+    loss = -(chosen * rewards).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    spent = [spent[0] + t1 - t0, spent[1] + t2 - t1]
+print("TRUTH", *spent)
+"""
+
+
+def test_what_runs_inside_a_step_that_began_in_hindsight_is_counted_once(state: State) -> None:
+    report, output = reported(state, SCORED)
+    generation, _ = map(float, output.split("TRUTH")[1].split())
+    wall = report["wall"]
+    assert wall["spans"].get("execution", 0.0) < 0.1 * wall["steps"], "it is in the reward of the steps"
+    assert wall["spans"]["generation"] == pytest.approx(generation, rel=0.3)
+    assert wall["startup"] + wall["steps"] + sum(wall["spans"].values()) + wall["between_steps"] + wall[
+        "teardown"
+    ] == pytest.approx(wall["total"], rel=0.01)
+    names = [part["name"] for part in report["cycle"]["phases"]]
+    assert "generation" in names and "reward" in names and "execution" not in names, names

@@ -6,7 +6,8 @@ Time belongs to the innermost open phase or span. Inside a step that makes phase
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from trainhooks.lane_entries import (
     AGGREGATE,
@@ -37,6 +38,7 @@ from trainhooks.recording.step_blocks import UNITS, Mapping, PlainStep, StepEven
 # A step without metric, count or phase at which its loop was left counts as done if its body took at least a tenth of
 # the previous one's time; less is a loop that was left at once (`if done: break`).
 MAX_BODY_RATIO = 10
+MAX_FOLLOWING = 64  # spans that are remembered, for one that ended before them and is told after them
 
 
 class Assembler:
@@ -67,6 +69,7 @@ class Assembler:
         self.step: Optional[OpenStep] = None
         self.enclosing: List[OpenScope] = []
         self.accounted_ns = 0
+        self._newest: Deque[Tuple[int, int]] = deque(maxlen=MAX_FOLLOWING)  # begin and own time of spans
         self.accounted_until = 0
         self.ended: Optional[Tuple[str, int]] = None
         self._log_in_step = self.annotations.log_in_step
@@ -367,10 +370,13 @@ class Assembler:
         self.accounted_until = t
         self._left = scope.name, t
         own = (t - scope.since) - (self.accounted_ns - scope.accounted_ns)
+        # Its end may be known only after spans that followed it, as where a library's calls make a generation.
+        own += sum(spent for begin, spent in self._newest if begin >= t)
         if self.step is not None:  # the open step began inside it
             own -= t - self.step.began
         own = max(0, own)
         self.accounted_ns += own
+        self._newest.append((scope.start, own))
         if self.in_background and not scope.is_span:
             row = self.process.background.setdefault(scope.name, [0, 0])
             row[0] += own

@@ -76,6 +76,12 @@ class Iterations:
         work = self._known(Work(None, span.name))
         self.sums[work] = self.sums.get(work, 0.0) + span.own_seconds
 
+    def take_back(self, name: str, seconds: float) -> None:
+        """Take a span's time back that turned out to lie within a step."""
+        work = Work(None, name)
+        if work in self.sums:
+            self.sums[work] -= seconds
+
     def add_steps(self, block: StepBlock, groups: Sequence[Parts]) -> None:
         """Add steps of the loop, with their phases."""
         if self.begin is None and not any(phase_part(name) == COLLECT for group in groups for name in group.seconds):

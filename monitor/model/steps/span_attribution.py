@@ -52,6 +52,12 @@ class SpanAttribution:
         del self.pieces[:-MAX_PIECES]
         return after, sum(high - low for low, high in before)
 
+    def hold(self, name: str, start: float, end: float) -> None:
+        """Keep a span that owns all of its time, for steps that turn out to have begun before it."""
+        self.pieces.append(SpanPiece(start, end, name, False))
+        self.pieces.sort(key=lambda piece: piece.end)
+        del self.pieces[:-MAX_PIECES]
+
     def take_back(self, steps: Iterable[Interval], take: Callable[[SpanPiece, float], None]) -> None:
         """Return time to steps: call `take` for each piece with the seconds that belong to steps."""
         for start, end in steps:

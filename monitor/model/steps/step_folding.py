@@ -309,8 +309,10 @@ def add_span(rank_state: RankState, span: Span) -> None:
     end = span.start + span.duration
     if span.own is None:
         span = replace(span, own=_claimed(rank_state, span))
-    elif span.own > span.duration:  # invalid: its own time cannot exceed its duration
+    elif span.own >= span.duration:  # more is invalid
         span = replace(span, own=span.duration)
+        if rank_state.wall.first_step is not None:
+            rank_state.claims.hold(span.name, span.start, end)
     rank_state.iterations.add_span(span, rank_state.last_index)
     own = span.own_seconds
     wall = rank_state.wall
@@ -351,6 +353,7 @@ def _give_back(rank_state: RankState, piece: SpanPiece, seconds: float) -> None:
     left = table.pop(name, 0.0) - seconds
     if left > ROUNDING:
         table[name] = left
+    rank_state.iterations.take_back(piece.name, seconds)
     marks = rank_state.marks
     for place, mark in enumerate(marks[-MAX_LATE:], max(0, len(marks) - MAX_LATE)):
         if mark.name == piece.name and mark.start <= piece.start and piece.end <= mark.start + mark.duration:

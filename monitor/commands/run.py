@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.commands.full_screen import can_draw
-from monitor.commands.showing import FiniteRange, duration_option, show, tell_how_to_attach, watching_options
+from monitor.commands.showing import (
+    FiniteRange,
+    duration_option,
+    show,
+    tell_how_to_attach,
+    watching_options,
+    within_terminal,
+)
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.rundir import UnsafeDirectory
 from trainhooks.protocol.secrets import mask_config
@@ -245,4 +253,4 @@ def _end_report(path: Path, end: Ended) -> None:
         # An error in the report must not change the exit code of the training.
         complain(f"{path.name} ended with exit code {end.status}; report failed: {type(error).__name__}: {error}")
         return
-    say(lines.removesuffix("\n"))
+    say(within_terminal(lines.removesuffix("\n"), sys.stderr))

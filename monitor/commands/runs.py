@@ -12,7 +12,7 @@ import click
 
 from monitor.commands.attach_pid import unwatched_lines
 from monitor.commands.far_runs import VIA, RunName, done_there
-from monitor.commands.showing import FiniteRange, rank_option, write_out
+from monitor.commands.showing import FiniteRange, rank_option, within_terminal, write_out
 from monitor.errors import UserError, say
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def report(
     elif form == "json":
         click.echo(report_json.as_json(view_report))
     elif form is None and not assumptions:
-        click.echo(card.text(view), nl=False)
+        click.echo(within_terminal(card.text(view), sys.stdout), nl=False)
     else:
         click.echo((run_text.markdown if form == "markdown" else run_text.text)(view_report), nl=False)
 

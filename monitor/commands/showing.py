@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -152,6 +154,21 @@ def write_out(text: str, file: Path) -> None:
     except OSError as error:
         raise UserError(f"{file}: {error.strerror or error}") from None
     say(f"{file}: {size(len(content))}, for a browser")
+
+
+def within_terminal(text: str, stream: TextIO) -> str:
+    """Return lines broken between words where the terminal is narrower; as they are where it is none."""
+    columns = shutil.get_terminal_size().columns
+    lines = text.split("\n")
+    if not stream.isatty() or max(map(len, lines)) <= columns:
+        return text
+    broken = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        broken += textwrap.wrap(
+            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(broken)
 
 
 def short_report(view: View) -> str:

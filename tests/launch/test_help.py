@@ -95,6 +95,20 @@ def test_ls_says_why_and_what_to_do_where_a_line_has_room(state: State, columns:
     assert f"{entry['verdict']} → {entry['fix']}" in piped
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_report_breaks_its_lines_between_words_of_the_terminal(state: State, columns: int) -> None:
+    recording = "demo/recordings/sft-cpu.jsonl"
+    shown = pexpect.run(
+        f"{sys.executable} -m monitor report {recording}",
+        env={**state.environment, "TERM": "xterm", "COLUMNS": str(columns)},  # type: ignore[arg-type]
+        cwd=str(ROOT),
+        dimensions=(24, columns),
+    ).decode()
+    whole = state.call("report", recording).stdout.decode()
+    assert max(map(len, shown.split("\r\n"))) <= columns < max(map(len, whole.split("\n")))
+    assert shown.split() == whole.split(), "no word is broken"
+
+
 def test_explain_without_a_code_lists_them_all(state: State) -> None:
     listed = state.call("explain").stdout.decode()
     assert [code for code in CODES if code not in listed] == []

@@ -62,7 +62,8 @@ def try_(
 
     Prints how many times as fast it is with a 95% interval, and what becomes of the loss. The number of runs is fixed
     beforehand. The program needs no change: num_workers, prefetch_factor, persistent_workers, pin_memory, threads,
-    matmul_precision, cudnn_benchmark, fused, foreach, compile and others are set as it starts.
+    matmul_precision, cudnn_benchmark, fused, foreach, compile and others are set as it starts,
+    batch_size by the argument that sets it.
 
     The runs leave nothing: what they write is thrown away, and they reach no network. Where the system does not permit
     that, the first run is one as always, and the others need a confirmation typed on a terminal.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from monitor.model.batch_argument import batch_argument
 from monitor.model.report import Finding, Gain, Report
-from trainhooks.protocol.trial_settings import Settings
+from trainhooks.protocol.trial_settings import BATCH_SIZE, Settings
 
 MAX_WORKERS = 8  # where the cores are not known
 RARER = 10  # times as many steps from one save, log or evaluation to the next
@@ -76,6 +77,11 @@ def _rarer(name: str) -> Callable[[Report, Finding], Settings | None]:
     return settings
 
 
+def _batch(report: Report, _: Finding) -> Settings | None:
+    found = batch_argument(report.run.command)
+    return {BATCH_SIZE: 2 * found[2]} if found is not None else None
+
+
 def _always(settings: Settings) -> Callable[[Report, Finding], Settings | None]:
     return lambda report, finding: dict(settings)
 
@@ -98,4 +104,5 @@ _SETTINGS: dict[str, Callable[[Report, Finding], Settings | None]] = {
     "logging-overhead": _rarer("logging_steps"),
     "checkpoint-stall": _rarer("save_steps"),
     "eval-heavy": _rarer("eval_steps"),
+    "memory-headroom": _batch,
 }

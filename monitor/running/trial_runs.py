@@ -16,6 +16,7 @@ from pathlib import Path
 
 from monitor.diagnosis.rules.learning_signals import MAIN_LOSS
 from monitor.errors import UserError
+from monitor.model.batch_argument import with_batch
 from monitor.model.comparison.loop_pace import STEP_UNIT, LoopTime, Pace, loop_time, pace_of
 from monitor.model.report import Report
 from monitor.model.state import RankState
@@ -25,7 +26,7 @@ from monitor.running.stopping import stop_training
 from monitor.running.trial_process import WAITS, kill_left
 from monitor.runs.follow import Run
 from trainhooks.protocol import rundir, trial_settings
-from trainhooks.protocol.trial_settings import Settings
+from trainhooks.protocol.trial_settings import BATCH_SIZE, Settings
 
 LOOK_SECONDS = 0.2
 START_SECONDS = 900.0  # until the first step; a large model loads for minutes
@@ -112,6 +113,11 @@ def run_trial(
     Raises:
         UserError: it cannot be started.
     """
+    if BATCH_SIZE in settings:
+        changed = with_batch(command, int(settings[BATCH_SIZE]))
+        if changed is None:
+            raise UserError(f"{BATCH_SIZE}: no argument of the command sets it, as --batch-size 8 does")
+        command = changed
     words = command if isolation is None else isolation.command(command)
     environment = {**os.environ, **OFFLINE, rundir.STATE_VARIABLE: str(where / "state")}
     for name in (rundir.RUN_VARIABLE, trial_settings.VARIABLE, trial_settings.WRITES_VARIABLE):
@@ -187,7 +193,7 @@ def _failure(run: Path, trial: Trial, settings: Settings, length: Length) -> str
         return f"the program fails ({how}): {outcome.error or _last_line(run) or 'it prints nothing'}"
     if trial.steps < MIN_STEPS:
         return f"{trial.steps} steps were seen, and {MIN_STEPS} are needed"
-    missing = [name for name in settings if name not in trial.applied]
+    missing = [name for name in settings if name not in (*trial.applied, BATCH_SIZE)]
     if missing:
         return f"{', '.join(missing)}: the program uses nothing that it would change"
     return None

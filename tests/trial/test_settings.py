@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from monitor.model.batch_argument import with_batch
 from trainhooks.protocol import rundir, trial_settings
 from trainhooks.protocol.trial_settings import BadSetting
 
@@ -104,3 +105,20 @@ def test_words_are_read_back() -> None:
     settings = trial_settings.read_words(text)
     assert settings == {"num_workers": 4, "pin_memory": True, "matmul_precision": "high"}
     assert trial_settings.words(settings) == text
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("python t.py --batch-size 8", "python t.py --batch-size 16"),
+        ("t.py --train_batch_size=8 --eval_batch_size 4", "t.py --train_batch_size=16 --eval_batch_size 4"),
+        ("python t.py -b 8 --epochs 3", "python t.py -b 16 --epochs 3"),
+        ("python -m train data.batch_size=8 lr=3", "python -m train data.batch_size=16 lr=3"),
+        ("python t.py --lr 8", None),
+        ("python t.py --batch-size", None),
+        ("python t.py --batch-size 8 --micro-batch-size 2", None),  # which of the two?
+    ],
+)  # fmt: skip
+def test_the_batch_size_of_a_command(command: str, changed: str | None) -> None:
+    found = with_batch(command.split(), 16)
+    assert found == (None if changed is None else changed.split())

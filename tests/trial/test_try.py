@@ -66,12 +66,12 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, rundir.STATE_VARIABLE: str(tmp_path / "state"), "OMP_NUM_THREADS": "1"}
 
 
-def tried(tmp_path: Path, script: str, *more: str) -> subprocess.CompletedProcess[str]:
+def tried(tmp_path: Path, script: str, *more: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     directory = tmp_path / "work"
     directory.mkdir(exist_ok=True)
     (directory / "train.py").write_text(script)
     return subprocess.run(
-        words("--seconds", "2", *more, "--", sys.executable, "train.py"),
+        words("--seconds", "2", *more, "--", sys.executable, "train.py", *arguments),
         env=environment(tmp_path),
         cwd=directory,
         capture_output=True,
@@ -101,6 +101,34 @@ def test_a_wait_for_data_that_workers_take_away(tmp_path: Path) -> None:
         timeout=60,
     )
     assert re.search(r"On your machines: promised [\d.]+x, measured [\d.]+x, 1 time ", explained.stdout)
+
+
+BATCHES = """
+import argparse, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=4)
+size = parser.parse_args().batch_size
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for batch, in DataLoader(TensorDataset(torch.ones(40000, 4)), batch_size=size):
+    time.sleep(0.02)  # whatever its size
+    optimizer.zero_grad()
+    loss = model(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_batch_by_the_program_s_own_argument_is_compared_by_sample(tmp_path: Path) -> None:
+    done = tried(tmp_path, BATCHES, "--set", "batch_size=8", "--json", arguments=("--batch-size", "4"))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (one,) = told["tried"]
+    assert told["per"] == "sample" and one["verdict"] == "gain", one
+    assert one["faster"]["low"] < 2.0 < one["faster"]["high"] * 1.2, "twice the samples in a step as long"
+    refused = tried(tmp_path, BATCHES, "--set", "batch_size=8")
+    assert refused.returncode == 2 and "no argument of the command sets it" in refused.stderr
 
 
 HARMFUL = """

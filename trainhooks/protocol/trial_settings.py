@@ -28,7 +28,10 @@ class Setting:
 _SWITCH: Tuple[Value, ...] = (False, True)
 _OFF: Tuple[Value, ...] = (False,)
 
+BATCH_SIZE = "batch_size"  # by the program's own argument; all others are set within the program
+
 SETTINGS: Dict[str, Setting] = {
+    BATCH_SIZE: Setting(least=1, most=10**6, changes_results=True),
     "num_workers": Setting(least=0, most=256),
     "prefetch_factor": Setting(least=1, most=256),
     "persistent_workers": Setting(_SWITCH),

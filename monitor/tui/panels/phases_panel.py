@@ -9,7 +9,7 @@ from monitor import units
 from monitor.model.cycle import PART_PHASES, phase_part, steps_text
 from monitor.model.device import account_table
 from monitor.model.device.device_report import Device
-from monitor.model.report import RankRow, Report, Straggler, Wall
+from monitor.model.report import RankRow, Report, Straggler, Wall, usual_shares
 from monitor.model.view import View
 from monitor.palettes import BETWEEN, STARTUP, STEPS, TEARDOWN
 from monitor.tui.drawing.clock_lanes import GPU_CLOCK, clock, shown_phases, with_clock
@@ -66,18 +66,19 @@ class Line:
     length: float
     cells: tuple[str, str, str]
     seldom: tuple[int, int] | None = None  # steps in which it occurs, and all steps; the mean is over the former
-    once: float = 0.0  # seconds of one-offs, as a first step, which its share has and its mean has not
+    once: float = 0.0  # seconds of one-offs, as a first step, which neither its share nor its mean has
 
 
 def lines(report: Report, options: ViewOptions) -> list[Line]:
     """Return the phases in the order of the step, and the time between steps, which has no share of a step."""
     ordered = shown_phases(report, options.host)
     steps = report.progress.steps_done
-    largest = max((phase.share for phase in ordered), default=1.0) or 1.0
+    shares = usual_shares(ordered)
+    largest = max(shares.values(), default=1.0) or 1.0
     table = [
         Line(
-            phase.name, options.phases[phase.name], phase.share / largest,
-            (units.duration(phase.usual_mean), units.share(phase.share), units.duration(phase.p95)),
+            phase.name, options.phases[phase.name], shares[phase.name] / largest,
+            (units.duration(phase.usual_mean), units.share(shares[phase.name]), units.duration(phase.p95)),
             (phase.count, steps) if phase.is_seldom(steps) else None,
             phase.once if phase.once > MIN_ONCE_SHARE * phase.mean * phase.count else 0.0,
         )

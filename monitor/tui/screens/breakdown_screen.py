@@ -9,7 +9,7 @@ from itertools import pairwise
 from monitor import units
 from monitor.model.device.account_table import gain_text
 from monitor.model.device.device_use import bound_text, busy_text
-from monitor.model.report import PhaseRow
+from monitor.model.report import PhaseRow, usual_shares
 from monitor.model.steps.baseline import WARM_UP, WINDOW
 from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, View
@@ -61,10 +61,11 @@ def _table(rows: list[PhaseRow], times: Lane, options: ViewOptions, width: int) 
         words = next((words for words in _SCALE if len(words) + 2 <= between), "")
         title.append((f"   {ends[0]}{words.center(between)}{ends[1]}", "muted"))
     out = [title]
+    shares = usual_shares(rows)
     for row in rows:
         cells = (
-            units.share(row.share), units.duration(row.usual_mean), units.duration(row.p50), units.duration(row.p95),
-            units.duration(row.max), f"{row.count:,}", row.clock,
+            units.share(shares[row.name]), units.duration(row.usual_mean), units.duration(row.p50),
+            units.duration(row.p95), units.duration(row.max), f"{row.count:,}", row.clock,
         )  # fmt: skip
         line: Row = [(" ■ ", options.phases[row.name]), (column(row.name, names), "text")]
         for index in shown:

@@ -56,6 +56,13 @@ def test_wrap_keeps_to_the_width_and_the_limit(text: str, width: int) -> None:
     assert all(rows.row_width(line) <= width for line in lines)
 
 
+def test_what_is_left_out_is_always_seen_to_be() -> None:
+    words = 'Check what the loop does there. Wrap a part in `with th.phase("name"):` to time it separately.'
+    for width in range(12, 60):
+        shown = ["".join(text for text, _ in line) for line in rows.wrap([(words, "text")], width, 0, limit=2)]
+        assert shown[-1].endswith("…") or " ".join(shown) == words, (width, shown)
+
+
 def test_unknown_readings_are_dots() -> None:
     assert rows.sparkline([0.0, float("nan"), 100.0], 4, 100.0) == " ▁·█"
     assert rows.meter(None, 3) == [("···", "faint")]

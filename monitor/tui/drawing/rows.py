@@ -164,7 +164,8 @@ def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> li
             needed = row_width(word)
         if used + needed - word[-1][0].endswith(" ") > width:
             if len(rows) == limit:
-                return [*rows[:-1], cut([*rows[-1], (ELLIPSIS, "muted")], width)]
+                last = _without_end(cut(merged(rows[-1]), width - text_width(ELLIPSIS)))
+                return [*rows[:-1], cut([*last, (ELLIPSIS, "muted")], width)]
             rows.append([(" " * indent, "text")])
             used = indent
         rows[-1] += word

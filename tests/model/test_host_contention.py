@@ -234,3 +234,9 @@ def test_growing_named_time_between_steps_is_reported_by_name() -> None:
     for i in range(240):
         told.step(forward=0.02).span("logging", 0.02 + 0.04 * i / 240)
     assert [code for code in said(told) if code != "slow-steps"] == ["logging-overhead"]
+
+
+@pytest.mark.parametrize(("alive", "first"), [(True, "Find the process"), (False, "Run it again")])
+def test_who_is_gone_is_not_to_be_moved_away(alive: bool, first: str) -> None:
+    found = next(row for row in judged(beside(spikes(0.9), 0.6), alive)[0] if row.code == "cpu-starved")
+    assert found.advice.startswith(first)

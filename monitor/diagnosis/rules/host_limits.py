@@ -98,10 +98,17 @@ def _neighbors(evidence: Evidence) -> Finding | None:
         title=f"CPU contention: other programs keep the {cores} cores busy, training gets"
         f" {percent(100 - 100 * others / used)} of used CPU time",
         evidence=lines,
-        advice=("Find the process (top, by CPU)" if who is None else f"Move {who} away, or this run") + ". Timings of"
-        " this run say more about the neighbors than about its code.",
+        advice=_contention_advice(evidence.is_running, who),
         lost_fraction=None if waited is None else _lost_in_steps(evidence, readings),
     )
+
+
+def _contention_advice(is_running: bool, who: str | None) -> str:
+    if not is_running:  # whoever it was may be gone
+        first = f"Run it again without {who}" if who is not None else "Run it again while nothing else runs"
+    else:
+        first = "Find the process (top, by CPU)" if who is None else f"Move {who} away, or this run"
+    return f"{first}. Timings of this run say more about the neighbors than about its code."
 
 
 def _lost_in_steps(evidence: Evidence, readings: list[Host]) -> float:

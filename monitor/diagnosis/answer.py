@@ -80,8 +80,10 @@ def _what_would_tell(report: Report) -> str:
         return f"let it run longer: most findings need {MIN_STEPS} steps"
     if report.run.source == "console":
         if report.run.imported or report.run.attached or not report.run.command:
-            return "not known: the program prints little; `trainmon run` on its Python process measures phases"
-        return 'not known: the program prints little, and no framework shows its steps; `with th.phase("name"):` does'
+            return "`trainmon run` on its Python process measures phases; the program prints little"
+        return 'time parts with `with th.phase("name"):`; the program prints little, and no framework shows its steps'
     if report.traced is None and report.device is not None:
-        return "not known; a trace of three steps shows the kernels: trainmon trace"
+        if report.outcome.state != "running":
+            return "run it again with `trace = true`; the kernels of traced steps show more, nothing else is known"
+        return "trainmon trace shows the kernels of three steps; nothing else is known to help"
     return "no setting is known to help; trainmon compare BEFORE AFTER measures one"

@@ -147,7 +147,7 @@ exec trainmon run --name resumed -- {sys.executable} -uc "$PROGRAM" $count
 """
     cluster.environment["PROGRAM"] = RESUMED
     job = cluster.submit(script, "-N1", "-n1", "-t5", "--requeue")
-    wait_for(lambda: any(row["step"] or 0 for row in _listed(state)))
+    wait_for(lambda: any((row["step"] or 0) >= 20 for row in _listed(state)))  # it goes on from 10
     assert cluster.call("scontrol", "requeue", job).returncode == 0
     wait_for(lambda: cluster.standing(job) == "PENDING")
     cluster.call("scontrol", "update", f"jobid={job}", "StartTime=now")

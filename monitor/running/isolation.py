@@ -102,13 +102,13 @@ def _enter(isolation: Isolation) -> None:
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     (Path(isolation.place) / NAMESPACE).write_text(str(os.stat("/proc/self/ns/mnt").st_ino))
     changes = Path(tempfile.mkdtemp(prefix="changes-", dir=isolation.place))
-    mounted = _mount_points()
     kept = [(path, os.open(path, os.O_PATH)) for path in isolation.writable]
     size = os.statvfs(SHARED_MEMORY)
     # A disk that cannot hold changes, or that is itself covered: they are kept in memory.
     if any(f"{changes}/".startswith(f"{path}/") for path in isolation.overlays) or not _holds_changes(changes):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MEMORY_PART
         _mount("tmpfs", str(changes), "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0700,size={total}")
+    mounted = _mount_points()  # with the one for the changes: it stays where a directory around it is covered
     own: list[str] = []
     for number, path in enumerate(isolation.overlays):
         if any(path.startswith(f"{one}/") and os.stat(one).st_dev == os.stat(path).st_dev for one in own):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -57,17 +56,12 @@ class Publishing:
         Raises:
             UserError: no process can be started.
         """
-        from monitor.running.command import module_command
+        from monitor.running.command import start_beside
 
         if self.directory is None and self.receiver is None:
             return
-        words = str(run), str(self.directory or ""), self.receiver or ""
-        nowhere = subprocess.DEVNULL
         try:
-            subprocess.Popen(
-                module_command("monitor.commands.publishing", *words),
-                stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True,
-            )  # fmt: skip
+            start_beside("monitor.commands.publishing", str(run), str(self.directory or ""), self.receiver or "")
         except OSError as error:  # too many processes, or no memory
             raise UserError(f"[metrics]: {error.strerror or error}; the training goes on without it") from None
 

@@ -77,18 +77,24 @@ def test_runs_are_listed_newest_first(state: State) -> None:
     assert [entry["name"] for entry in json.loads(state.call("ls", "--json").stdout)] == ["third", "second", "first"]
 
 
+def on_terminal(state: State, columns: int, *words: str) -> str:
+    """What a command writes to a terminal of so many columns."""
+    written: bytes = pexpect.run(
+        f"{sys.executable} -m monitor {' '.join(words)}",
+        env={**state.environment, "TERM": "xterm", "COLUMNS": str(columns)},  # type: ignore[arg-type]
+        cwd=str(ROOT),
+        dimensions=(24, columns),
+    )
+    return written.decode()
+
+
 @pytest.mark.parametrize(("columns", "is_told"), [(200, True), (80, False)])
 def test_ls_says_why_and_what_to_do_where_a_line_has_room(state: State, columns: int, is_told: bool) -> None:
     run = state.run(*python("import time\nimport trainhooks as th\nfor _ in th.steps(range(9)): time.sleep(0.002)"))
     assert run.returncode == 0
     (entry,) = json.loads(state.call("ls", "--json").stdout)
     assert entry["verdict"] and entry["fix"] and entry["verdict"] in " ".join(run.stderr.decode().split())
-    listed = pexpect.run(
-        f"{sys.executable} -m monitor ls",
-        env={**state.environment, "TERM": "xterm", "COLUMNS": str(columns)},  # type: ignore[arg-type]
-        cwd=str(ROOT),
-        dimensions=(24, columns),
-    ).decode()
+    listed = on_terminal(state, columns, "ls")
     (line,) = [line for line in listed.split("\r\n") if line.startswith(entry["id"])]
     assert (entry["verdict"][:20] in line) is is_told and len(line) <= columns
     piped = state.call("ls").stdout.decode()
@@ -98,12 +104,7 @@ def test_ls_says_why_and_what_to_do_where_a_line_has_room(state: State, columns:
 @pytest.mark.parametrize("columns", [60, 80])
 def test_a_report_breaks_its_lines_between_words_of_the_terminal(state: State, columns: int) -> None:
     recording = "demo/recordings/sft-cpu.jsonl"
-    shown = pexpect.run(
-        f"{sys.executable} -m monitor report {recording}",
-        env={**state.environment, "TERM": "xterm", "COLUMNS": str(columns)},  # type: ignore[arg-type]
-        cwd=str(ROOT),
-        dimensions=(24, columns),
-    ).decode()
+    shown = on_terminal(state, columns, "report", recording)
     whole = state.call("report", recording).stdout.decode()
     assert max(map(len, shown.split("\r\n"))) <= columns < max(map(len, whole.split("\n")))
     assert shown.split() == whole.split(), "no word is broken"

@@ -143,13 +143,13 @@ def input_bound(evidence: Evidence) -> Finding | None:
     crowd = crowd_line(evidence)
     lines += [crowd] if crowd else []
     lost = evidence.wall_part(row.recurring)
-    by_workers = not (is_anew or is_small or in_bursts) and _more_workers(workers, cpus, part)
-    likely = _saved(workers[1], by_workers, cpus, part, evidence.device is None) if workers and by_workers else None
+    more = 0 if is_anew or is_small or in_bursts else _more_workers(workers, cpus, part)
+    likely = _saved(workers[1], more, cpus, part, evidence.device is None) if workers is not None and more else None
     return Finding(
         code="input-bound",
         title=f"Input-bound: {share(part)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         evidence=lines,
-        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus, in_bursts, is_small, part),
+        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus, in_bursts, is_small, more),
         cost=evidence.loop_part(row.recurring),
         certain=not is_small,
         outside=crowd is not None,
@@ -164,9 +164,7 @@ NEW_ITERATORS = (
 )
 
 
-def _input_advice(
-    workers: tuple[str, int] | None, cpus: int | None, in_bursts: bool, is_small: bool, waits: float
-) -> str:
+def _input_advice(workers: tuple[str, int] | None, cpus: int | None, in_bursts: bool, is_small: bool, more: int) -> str:
     if is_small:
         return "Use larger batches. Keep data that fits in memory as tensors and index them without a loader."
     if in_bursts:
@@ -179,7 +177,6 @@ def _input_advice(
     if workers is None:
         return "Prepare batches in parallel (DataLoader workers, a prefetching thread), or once before training."
     name, count = workers
-    more = _more_workers(workers, cpus, waits)
     if not more:
         return (
             f"{name}={count} on {cpus} usable cores: more workers will not help. Preprocess once before training"

@@ -45,16 +45,16 @@ class SpanAttribution:
         border = end if first_step is None else first_step
         before = [(low, min(high, border)) for low, high in free if low < border]
         after = [(max(low, border), high) for low, high in free if high > border]
-        self.pieces += [SpanPiece(*stretch, name, True) for stretch in before] + [
-            SpanPiece(*stretch, name, False) for stretch in after
-        ]
-        self.pieces.sort(key=lambda piece: piece.end)
-        del self.pieces[:-MAX_PIECES]
+        self._keep(*(SpanPiece(*stretch, name, True) for stretch in before))
+        self._keep(*(SpanPiece(*stretch, name, False) for stretch in after))
         return after, sum(high - low for low, high in before)
 
     def hold(self, name: str, start: float, end: float) -> None:
         """Keep a span that owns all of its time, for steps that turn out to have begun before it."""
-        self.pieces.append(SpanPiece(start, end, name, False))
+        self._keep(SpanPiece(start, end, name, False))
+
+    def _keep(self, *pieces: SpanPiece) -> None:
+        self.pieces += pieces
         self.pieces.sort(key=lambda piece: piece.end)
         del self.pieces[:-MAX_PIECES]
 

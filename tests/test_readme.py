@@ -77,7 +77,7 @@ def test_the_card_shown_is_that_of_a_recorded_run(tmp_path: Path) -> None:
         members = [each for each in archive.getmembers() if each.name.startswith("sick_lora_sft/")]
         archive.extractall(tmp_path, members, filter="data")
     (run,) = tmp_path.glob("sick_lora_sft/runs/*")
-    assert block("this card follows") == card.text(load(run))
+    assert block("card follows on stderr") == card.text(load(run))
 
 
 ROWS = {

@@ -97,6 +97,26 @@ for _ in range(60):
 dist.destroy_process_group()
 """
 
+SLOW_LOADER = """
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group('gloo')
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 240
+    def __getitem__(self, index):
+        time.sleep(0.01 if dist.get_rank() == 1 else 0.0)
+        return torch.ones(32)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for rows in torch.utils.data.DataLoader(Rows(), batch_size=4):
+    loss = torch.nn.functional.mse_loss(model(rows), rows)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
 
 def script(path: Path, source: str, name: str = "job.py") -> Path:
     path.mkdir(exist_ok=True)
@@ -250,6 +270,14 @@ def test_torchrun_under_trainmon_names_the_rank_that_the_others_wait_for(tmp_pat
     assert known.straggler is not None and known.straggler.rank == 1, known.ranks
     waits = [row.wait_seconds for row in known.ranks]
     assert waits[0] is not None and waits[1] is not None and waits[0] > 4 * waits[1]
+
+
+@pytest.mark.long
+def test_a_rank_whose_loader_is_slow_is_late_in_data(tmp_path: Path) -> None:
+    seen = watched(tmp_path, *TORCHRUN, str(script(tmp_path, SLOW_LOADER)))
+    assert seen.code == 0, seen.err
+    slow = seen.report.straggler
+    assert slow is not None and (slow.rank, slow.basis, slow.culprit) == (1, "calls", "data"), seen.report.ranks
 
 
 @pytest.mark.long

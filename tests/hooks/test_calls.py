@@ -111,6 +111,13 @@ def test_a_sample_says_what_goes_on_there(way: Callable[[Gate], None], activity:
         ([("json/encoder.py", "iterencode")], "JSON"),
         ([("copy.py", "copy")], None),
         ([("torch/distributed/fsdp/fully_sharded.py", "forward")], None),
+        (
+            [
+                ("torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather"),
+                ("torch/nn/modules/module.py", "_call_impl"),
+            ],
+            "collective",
+        ),
     ],
 )
 def test_the_outermost_library_that_is_known_counts(frames: list[tuple[str, str]], activity: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from monitor.model.report import Finding
-from trainhooks.protocol.events import Collectives, Frames
+from trainhooks.protocol.events import Collectives, Frames, Host
 
 from .conftest import Story, folded, judged_state
 
@@ -14,14 +14,34 @@ Late = Callable[[int, int], float]
 STEPS = 96
 
 
-def ranked(late: Late = lambda rank, step: 0.0, transfer: float = 0.002, calls: int = 1, size: int = 1 << 20) -> Scene:
+def ranked(
+    late: Late = lambda rank, step: 0.0,
+    transfer: float = 0.002,
+    calls: int = 1,
+    size: int = 1 << 20,
+    waiting: float | None = None,
+    collects: bool = False,
+) -> Scene:
     """Two ranks that average gradients at the end of backward.
 
     Args:
         late: seconds that a rank takes longer in a step.
         transfer: seconds from the last rank's last call to the end of backward.
+        waiting: share of the time that threads wait for a core, where others hold them.
+        collects: whether stack samples find the ranks in collections of Python's objects.
     """
-    return lambda: judged_state(folded(*(_told(rank, late, transfer, calls, size) for rank in (0, 1))), alive=False)[0]
+
+    def told() -> list[Finding]:
+        stories = [_told(rank, late, transfer, calls, size) for rank in (0, 1)]
+        if waiting is not None:
+            for _ in range(60):
+                stories[0].tell(Host, cores=2, cpu=100.0, tree_cpu=100.0, tree_waiting=waiting)
+        if collects:
+            for story in stories:
+                story.tell(Frames, rows=[("other", "train.py:7 (gc.collect)", 40)], activities=["garbage collection"])
+        return judged_state(folded(*stories), alive=False)[0]
+
+    return told
 
 
 def _told(rank: int, late: Late, transfer: float, calls: int, size: int) -> Story:
@@ -48,15 +68,19 @@ def _told(rank: int, late: Late, transfer: float, calls: int, size: int) -> Stor
     return told
 
 
-def gathering(share: float) -> Scene:
-    """Two ranks that gather numbers in no phase, by stack samples."""
+def gathering(share: float, phase: str = "other") -> Scene:
+    """Two ranks that gather numbers in no phase, by stack samples.
+
+    Args:
+        phase: that the samples are told in: a step that begins in hindsight had none open.
+    """
 
     def told() -> list[Finding]:
         stories = [_told(rank, lambda *_: 0.0, 0.002, 1, 4000) for rank in (0, 1)]
         for each in stories:
             for _ in range(400):
                 each.step(forward=0.01, other=0.02)
-            rows = [("other", "train.py:9 (dist.all_gather_object)", round(100 * share)), ("other", "train.py:8", 20)]
+            rows = [(phase, "train.py:9 (dist.all_gather_object)", round(100 * share)), (phase, "train.py:8", 20)]
             each.tell(Frames, rows=rows, activities=["collective", ""])
         return judged_state(folded(*stories), alive=False)[0]
 
@@ -100,3 +124,21 @@ def test_a_rank_that_is_slow_in_backward_is_named_with_it() -> None:
     told = found(ranked(lambda rank, step: 0.02 * rank), "straggler")
     assert "rank 1" in told.title and "in forward" in told.title
     assert any("rank 1 is last in 96 of 96 steps" in line for line in told.evidence), told.evidence
+
+
+def test_waits_for_cores_that_others_hold_are_no_transfers() -> None:
+    assert "communication-bound" in [each.code for each in ranked(transfer=0.06, waiting=0.3)()]
+    assert "communication-bound" not in [each.code for each in ranked(transfer=0.03, waiting=0.5)()]
+    in_turn = ranked(lambda rank, step: 0.06 * (step % 2 == rank), waiting=0.1)
+    assert "uneven-ranks" in [each.code for each in in_turn()]
+
+
+def test_collectives_of_a_step_that_is_told_in_hindsight_count() -> None:
+    told = found(gathering(0.8, phase="between steps"), "communication-bound")
+    assert told.advice.startswith("Fewer, larger calls"), told.advice
+
+
+def test_ranks_that_collect_objects_in_turn_pay_for_all_of_them() -> None:
+    told = ranked(lambda rank, step: 0.03 * (step % 2 == rank), collects=True)()
+    (one,) = [each for each in told if each.code in ("garbage-collection", "uneven-ranks")]
+    assert one.code == "garbage-collection" and any("at different steps" in line for line in one.evidence), one.evidence

@@ -54,7 +54,8 @@ _FILE_ROWS = (
     (CLIPPING, "torch/nn/utils/clip_grad.py"),
     (OPTIMIZER, "torch/optim"),
     (LOADING, "torch/utils/data"),
-    (COLLECTIVE, "torch/distributed/distributed_c10d.py"),
+    (COLLECTIVE, "torch/distributed/distributed_c10d.py torch/distributed/_functional_collectives.py"),
+    (COLLECTIVE, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py"),
     (COMPRESSION, "gzip.py zipfile"),
     (FILE, "shutil.py"),
     (PROCESS, "multiprocessing/connection.py multiprocessing/process.py multiprocessing/popen_fork.py"),
@@ -175,13 +176,11 @@ def package_path(path: str, libraries: Tuple[str, ...]) -> str:
 def library_activity(frames: List[Frame]) -> Optional[str]:
     """Return the activity of the library frames below a user's line, innermost first; the outermost known one counts.
 
-    What was called says more than what it calls in turn: a plot encodes an image, which compresses.
+    What was called says more than what it calls in turn: a plot encodes an image, which compresses. But a collective is
+    one wherever it is called: a sharded model waits for its weights inside its layers.
     """
-    for path, function in reversed(frames):
-        found = _frame_activity(path, function)
-        if found is not None:
-            return found
-    return None
+    known = [found for frame in frames if (found := _frame_activity(*frame)) is not None]
+    return COLLECTIVE if COLLECTIVE in known else known[-1] if known else None
 
 
 def _frame_activity(path: str, function: str) -> Optional[str]:

@@ -116,7 +116,8 @@ class CollectiveTimes:
         while self._distance * seconds * MAX_SHARE < cost and self._distance < 2**20:
             self._distance *= 2
         inside = [call._replace(created=call.created - offset) for call in called if call.created - offset < ended]
-        return _event(inside[:MAX_CALLS], sorted(self._marks), steps) if inside else None
+        marks = sorted(self._marks, key=lambda mark: mark[0])  # of one moment in their order
+        return _event(inside[:MAX_CALLS], marks, steps) if inside else None
 
 
 def _end(step: StepTimes) -> int:

@@ -1,21 +1,26 @@
 """Time that ranks spend in collectives: transfers, and waits that no single rank causes.
 
-Where other programs hold the cores, they delay ranks and transfers, and nothing is said here.
+Where other programs hold the cores, they delay ranks and transfers: what threads waited for a core does not count.
 """
 
 from __future__ import annotations
 
-from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.host_limits import crowd_line
-from monitor.model.ranks.arrivals import BACKWARD
+from monitor.diagnosis.rule import BETWEEN_STEPS, MOST_COST, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rules.host_limits import beyond_crowd
+from monitor.diagnosis.rules.waiting import USUAL_UNNAMED
+from monitor.model.ranks.arrivals import BACKWARD, MIN_STEPS
 from monitor.model.report import CollectivesRow, Finding
+from monitor.model.steps.unnamed_time import UNNAMED
+from monitor.step_blocks import OTHER
 from monitor.units import duration, share, size
 from trainhooks.protocol.calls import COLLECTIVE
-from trainhooks.protocol.vocabulary import BETWEEN_STEPS
+from trainhooks.protocol.places import Place
 
 MIN_TRANSFER_SHARE = 0.35  # of the loop: what is left for training is below two thirds
+MIN_CALLED_SHARE = USUAL_UNNAMED  # the same, of what the program calls itself: it can call that less often
 MIN_UNEVEN_SHARE = 0.2  # of a step: beyond what the scheduler does to ranks that fill their cores
 MANY_CALLS = 16  # a step: gradients come in some 25 MB a call by default
+MAX_RANK_LINES = 4
 SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself counts more than its bytes
 
 
@@ -27,46 +32,50 @@ SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself c
 def communication_bound(evidence: Evidence) -> Finding | None:
     """Find collectives whose transfers take a large part of the time."""
     row = evidence.report.collectives
-    if row is None or crowd_line(evidence) is not None:
+    if row is None:
         return None
     steps = evidence.steps
-    called = max(0.0, _called_seconds(evidence) - row.wait_outside * steps)
+    others = [phase.name for phase in evidence.report.phases if phase.name not in (OTHER, BACKWARD)]
+    unnamed, inside = _stands(evidence, *UNNAMED), _stands(evidence, BACKWARD)
+    outside = unnamed + sum(_stands(evidence, name) for name in others)
+    own = max(0.0, unnamed - row.wait_outside * steps)
+    called = max(0.0, outside - row.wait_outside * steps)
+    called += max(0.0, inside - (row.wait_seconds - row.wait_outside) * steps)
     transfer = row.transfer_seconds * steps
     part = evidence.loop_part(called + transfer)
-    if part < MIN_TRANSFER_SHARE:
+    is_own = beyond_crowd(evidence, evidence.loop_part(own)) >= MIN_CALLED_SHARE
+    if not is_own and beyond_crowd(evidence, part) < MIN_TRANSFER_SHARE:
         return None
     each = (called + transfer) / steps
     lines = [f"{duration(each)} per step: {row.calls:,.1f} collectives with {size(row.bytes)}, without waits"]
     if transfer > called:
         lines.append(f"after the last gradient is ready backward takes {duration(row.transfer_seconds)} per step more")
     else:
-        lines += [line for line in evidence.places(*_phases(evidence)) if line.endswith(f": {COLLECTIVE}")]
+        places = evidence.places(*UNNAMED, BACKWARD, *others)
+        lines += [line for line in places if line.endswith(f": {COLLECTIVE}")]
     return Finding(
         code="communication-bound",
         title=f"Communication-bound: collectives take {share(part)} of the time since the first step",
         evidence=lines,
-        advice=_advice(row),
+        advice=_advice(row, own >= MOST_COST * (called + transfer)),
         lost_fraction=evidence.wall_part(called + transfer),
     )
 
 
-def _phases(evidence: Evidence) -> list[str]:
-    return [row.name for row in evidence.report.phases if row.name != BACKWARD] + [BETWEEN_STEPS]
+def _stands(evidence: Evidence, *phases: str) -> float:
+    """Return the seconds in which the training thread stands in collectives in these phases, waits included.
+
+    DDP's own in backward are not among them: no Python waits there. Samples in hindsight cannot tell apart what has no
+    name, so it is asked for together.
+    """
+    samples = evidence.sampled_seconds(*phases)
+    called = sum(seconds for sample, seconds in samples.items() if sample.place.activity == COLLECTIVE)
+    spent = evidence.named_seconds(*phases) + (evidence.between_steps if BETWEEN_STEPS in phases else 0.0)
+    return spent * called / sum(samples.values()) if samples else 0.0
 
 
-def _called_seconds(evidence: Evidence) -> float:
-    """Return the seconds that the program spends in collectives that it calls itself, waits included."""
-    total = 0.0
-    for phase in _phases(evidence):
-        samples = evidence.sampled_seconds(phase)
-        called = sum(seconds for sample, seconds in samples.items() if sample.place.activity == COLLECTIVE)
-        spent = evidence.between_steps if phase == BETWEEN_STEPS else evidence.named_seconds(phase)
-        total += spent * called / sum(samples.values()) if samples else 0.0
-    return total
-
-
-def _advice(row: CollectivesRow) -> str:
-    if row.calls >= MANY_CALLS and row.bytes < SMALL_CALL * row.calls:
+def _advice(row: CollectivesRow, is_own: bool) -> str:
+    if is_own or (row.calls >= MANY_CALLS and row.bytes < SMALL_CALL * row.calls):
         return (
             "Fewer, larger calls: DDP's default buckets (bucket_cap_mb), one flat buffer for gradients that the program"
             " averages itself; gather numbers and objects once every so many steps, as one tensor."
@@ -81,18 +90,32 @@ def _advice(row: CollectivesRow) -> str:
 def uneven_ranks(evidence: Evidence) -> Finding | None:
     """Find ranks that wait for each other in turn."""
     row = evidence.report.collectives
-    if row is None or evidence.report.straggler is not None or crowd_line(evidence) is not None:
+    if row is None or evidence.report.straggler is not None or row.steps < MIN_STEPS:
         return None
-    if row.wait_seconds < MIN_UNEVEN_SHARE * row.period:
+    if beyond_crowd(evidence, row.wait_seconds / row.period) < MIN_UNEVEN_SHARE:
         return None
     waits = [each for each in evidence.report.ranks if each.wait_seconds is not None]
-    lines = [f"rank {each.rank} waits {duration(each.wait_seconds)} per step" for each in waits[:4]]
+    lines = [f"rank {each.rank} waits {duration(each.wait_seconds)} per step" for each in waits[:MAX_RANK_LINES]]
     part = row.wait_seconds / row.period
+    place = _own_place(evidence, evidence.state.main.rank)
+    lines += [f"what does not wait is mostly at {place}"] if place is not None else []
     return Finding(
         code="uneven-ranks",
         title=f"Uneven ranks: they wait for each other in turn, {share(part)} of step time",
         evidence=[f"mean of {row.steps} steps, by the times at which the ranks call their collectives", *lines],
         advice="Let each step take equally long on all ranks: batches of like length, and what is done now and then"
         " (collections, saving, logging, evaluation) at the same step on all of them.",
+        cost=evidence.loop_part(row.wait_seconds * evidence.steps),
         lost_fraction=evidence.wall_part(row.wait_seconds * evidence.steps),
     )
+
+
+def are_mostly(evidence: Evidence, activity: str) -> bool:
+    """Return whether most of the time of every rank goes to this, but for backward, in which it waits for others."""
+    places = [_own_place(evidence, row.rank) for row in evidence.report.ranks]
+    return all(place is not None and place.activity == activity for place in places)
+
+
+def _own_place(evidence: Evidence, rank: int) -> Place | None:
+    sampled = evidence.state.ranks[rank].sampled
+    return sampled.place(*({phase for phase, _ in sampled.rows} - {BACKWARD}))

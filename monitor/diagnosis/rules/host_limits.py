@@ -99,7 +99,7 @@ def _neighbors(evidence: Evidence) -> Finding | None:
         f" {percent(100 - 100 * others / used)} of used CPU time",
         evidence=lines,
         advice=_contention_advice(evidence.is_running, who),
-        lost_fraction=None if waited is None else _lost_in_steps(evidence, readings),
+        lost_fraction=None if waited is None else _lost(evidence) * evidence.wall_part(evidence.report.wall.steps),
     )
 
 
@@ -111,12 +111,25 @@ def _contention_advice(is_running: bool, who: str | None) -> str:
     return f"{first}. Timings of this run say more about the neighbors than about its code."
 
 
-def _lost_in_steps(evidence: Evidence, readings: list[Host]) -> float:
-    """Return the share of the elapsed time in steps that threads wait for cores; its start may need them more."""
+def _lost(evidence: Evidence) -> float:
+    """Return the share of each second since the first step in which threads wait for cores."""
     first = evidence.state.main.wall.first_step or 0.0
+    readings = _readings(evidence)
     inside = [row for row in readings if row.t > first] or readings
-    lost = sum(map(lost_share, inside)) / len(inside)
-    return lost * evidence.wall_part(evidence.report.wall.steps)
+    return sum(map(lost_share, inside)) / len(inside)
+
+
+def beyond_crowd(evidence: Evidence, part: float) -> float:
+    """Return a share of the time as it were without the waits for cores, all of which are taken to lie in that part.
+
+    As it is where no other programs hold the cores; 0 where they do and the kernel tells no waits.
+    """
+    if crowd_line(evidence) is None:
+        return part
+    if all(row.tree_waiting is None for row in _readings(evidence)):
+        return 0.0
+    lost = _lost(evidence)
+    return max(0.0, part - lost) / (1.0 - lost) if lost < 1.0 else 0.0
 
 
 def crowd_line(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | None:

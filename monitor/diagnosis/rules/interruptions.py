@@ -7,6 +7,7 @@ from statistics import median
 from monitor.diagnosis.judge import WARNING_COST
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.batching import learns_from_rewards
+from monitor.diagnosis.rules.communication import are_mostly, uneven_ranks
 from monitor.diagnosis.rules.waiting import (
     MAX_BURST_MEDIAN,
     MIN_ACTIVITY_SHARE,
@@ -187,6 +188,7 @@ def _in_some_steps(evidence: Evidence) -> float:
     Family.WAITING,
     suppresses=(
         Suppress(("unaccounted-time", "slow-steps", "slow-drift", "gpu-starved", "launch-bound"), if_most=True),
+        Suppress(("uneven-ranks",), if_most=True),
     ),
 )
 def garbage_collection(evidence: Evidence) -> Finding | None:
@@ -203,6 +205,10 @@ def garbage_collection(evidence: Evidence) -> Finding | None:
         lines[0] += f", {found.full:,} of them"
     if called:
         lines += evidence.unnamed_places()
+    uneven = uneven_ranks(evidence)
+    if uneven is not None and are_mostly(evidence, COLLECTION):
+        lines.append(f"the ranks collect at different steps, and wait for each other: {uneven.evidence[1]}")
+        part = min(1.0, part + (uneven.cost or 0.0))
     return Finding(
         code="garbage-collection",
         title=f"Garbage collection: about {share(part)} of the time {SINCE}",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.host_limits import crowd_line
+from monitor.diagnosis.rules.host_limits import beyond_crowd, crowd_line
+from monitor.model.ranks.rank_samples import is_message
+from monitor.model.ranks.rank_waits import MIN_OTHERS_WAIT
 from monitor.model.report import Finding, Straggler
 from monitor.model.steps.sampled_calls import kinds_of
 from monitor.model.steps.stack_samples import Sample
@@ -44,13 +46,14 @@ def unnamed_in_steps(evidence: Evidence) -> float:
 def _computed_share(evidence: Evidence) -> float:
     """Return the share of the time in no phase in which the training itself is computed, by stack samples.
 
-    Layers called one by one, a loss, a policy's distribution, the clipping of gradients: they are no overhead. Where a
-    step begins in hindsight, samples of it are told as between the steps.
+    Layers called one by one, a loss, a policy's distribution, the clipping of gradients: they are no overhead. Nor is
+    what a stage of a pipeline waits for the others. Where a step begins in hindsight, samples of it are told as between
+    the steps.
     """
     samples = evidence.sampled_seconds(*UNNAMED)
     # The optimizer's step has a phase of its own: what samples show of it here was before its begin or behind its end.
     has_phase = evidence.phase(OPTIMIZER) is not None
-    computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase))
+    computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase) or is_message(place))
     # A line of the program's that computes with tensors, by what it calls: a loss, a target, a mask.
     tensors = [part for (_, place), part in samples.items() if not place.activity and effects_of(place.call) & COMPUTES]
     if tensors and max(tensors) <= MAX_LINE_SHARE * sum(samples.values()):
@@ -329,7 +332,7 @@ def _first_wait(evidence: Evidence) -> float:
     return max(0.0, early - (evidence.facts.compile.seconds or 0.0))
 
 
-MIN_CROWDED_LATE = 0.9  # of the steps, in which a rank must be late where other programs hold the cores
+MIN_CROWDED_LATE = 0.9  # of the steps in which a rank is late, where others that hold the cores may cost as much
 
 
 @rule("straggler", Family.WAITING, suppresses=("gpu-starved",))
@@ -338,7 +341,8 @@ def straggler(evidence: Evidence) -> Finding | None:
     late, wall = evidence.report.straggler, evidence.report.wall
     if late is None:
         return None
-    if late.late_steps is not None and late.late_steps < MIN_CROWDED_LATE * late.steps and crowd_line(evidence):
+    in_few = late.late_steps is not None and late.late_steps < MIN_CROWDED_LATE * late.steps
+    if in_few and beyond_crowd(evidence, late.share) <= MIN_OTHERS_WAIT:
         return None  # whoever has lost its core is late
     wait = {
         "calls": f"mean wait {duration(late.seconds)} per step, by the times at which the ranks call their collectives:"

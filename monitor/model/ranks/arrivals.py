@@ -20,7 +20,7 @@ BACKWARD = "backward"
 MICROSECOND = 1e-6
 MAX_WINDOWS = 8  # of a rank that are kept: of some thirty steps each
 MANY_RANKS = 64  # of so many or more ranks, only the newest two
-MIN_STEPS = 16  # in which the ranks are compared
+MIN_STEPS = 16  # before ranks are told apart
 MIN_LATE_SHARE = 0.05  # of the time from step to step: what the others wait less may be the scheduler
 MIN_ERRORS = (
     3.1  # standard errors by which one rank must cost more than the next: of equal ranks one in a thousand does
@@ -95,6 +95,10 @@ class Arrivals:
     size: float  # mean bytes a step
 
     @property
+    def tells_ranks_apart(self) -> bool:
+        return self.steps >= MIN_STEPS
+
+    @property
     def seconds(self) -> float:
         """Return what the others wait for the late rank a step."""
         return 0.0 if self.late is None else self.costs[self.late]
@@ -150,7 +154,7 @@ def compare_arrivals(ranks: Mapping[int, RankCalls], hosts: Mapping[int, str | N
     numbers, step_of = np.unique(step_of, return_inverse=True)
     steps = len(numbers)
     period = float(np.mean([window.period for calls in ranks.values() for window in calls.windows]))
-    if steps < MIN_STEPS or period <= 0.0:
+    if period <= 0.0:
         return None
     called = np.stack([each.called[places[rank]] for rank, each in columns.items()])
     last = np.stack([each.last[places[rank]] for rank, each in columns.items()])
@@ -213,6 +217,8 @@ def _late(charged: FloatArray, order: list[int], period: float) -> tuple[int | N
     slowest, second = int(ranked[-1]), int(ranked[-2])
     steps = int(((charged.argmax(axis=0) == slowest) & (charged[slowest] >= MIN_LATE_SHARE * period)).sum())
     more = charged[slowest] - charged[second]
+    if len(more) < MIN_STEPS:
+        return None, steps
     mean, error = float(more.mean()), float(more.std(ddof=1)) / len(more) ** 0.5
     clear = mean >= MIN_LATE_SHARE * period and mean > MIN_ERRORS * error
     return (order[slowest] if clear else None), steps

@@ -19,6 +19,7 @@ from monitor.model.ranks.rank_waits import (
 )
 from monitor.model.report import CollectivesRow, RankRow, Straggler
 from monitor.model.state import RankState, RunState
+from monitor.model.steps.unnamed_time import UNNAMED
 
 
 def device_ranks(state: RunState) -> dict[int, dict[str, float]]:
@@ -79,7 +80,7 @@ def rank_rows(
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
-        if called is not None and rank in called.waits:
+        if called is not None and called.tells_ranks_apart and rank in called.waits:
             row.wait_seconds = row.usual_wait = called.waits[rank]
             row.wait_share = called.waits[rank] / called.period
         row.phases = {} if stats is None else stats.typical()
@@ -114,7 +115,9 @@ def find_straggler(
     """Return the rank that the others wait for, and where; None where there is none, or none is clear."""
     found = _find_straggler(state, comparison, called, typical)
     if found is not None and found.culprit is not None:
-        found.place = state.ranks[found.rank].sampled.place(found.culprit) or None
+        phases = UNNAMED if found.culprit in UNNAMED else (found.culprit,)
+        place = state.ranks[found.rank].sampled.place(*phases)
+        found.place = None if place is None else str(place)
     return found
 
 
@@ -124,7 +127,7 @@ def _find_straggler(
     called: Arrivals | None,
     typical: dict[int, dict[str, float]],
 ) -> Straggler | None:
-    if called is not None:
+    if called is not None and called.tells_ranks_apart:
         if called.late is None:
             return None
         longer = longest_phase(called.late, called.own)

@@ -83,6 +83,35 @@ for step in range(60):
 """
 
 
+BY_ITS_WRAPPER = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+torch.set_num_threads(1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+    if step % 10 == 5:
+        model.eval()
+        with torch.no_grad():
+            print(sum(model.module(torch.randn(8, 4)).square().mean().item() for _ in range(4)) > 0)
+        model.train()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+def test_an_evaluation_of_the_model_inside_its_wrapper_is_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BY_ITS_WRAPPER)
+    run = both(tmp_path, str(tmp_path / "train.py"))
+    assert len(run.spans("eval")) == 4
+    assert len(run.steps()) == 40 and all(step["samples"] == 8 for step in run.steps())
+
+
 @pytest.mark.parametrize("form", ["learns", "evaluates"])
 def test_passes_in_evaluation_mode_are_the_steps_where_they_are_learned_from(tmp_path: Path, form: str) -> None:
     (tmp_path / "script.py").write_text(IN_EVAL_MODE)

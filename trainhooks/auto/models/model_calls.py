@@ -85,7 +85,14 @@ class TrainedModels:
             return False
         if len(self._followed) >= MAX_MODELS or self._is_known(optimizer):
             return True
-        self._follow_all(self._outermost(_held_by(optimizer)))
+        found = self._outermost(_held_by(optimizer))
+        self._follow_all(found)
+        # A program evaluates and generates by what a wrapper holds (`model.module(x)`), too.
+        inside = [part for module in found if (part := program_facts.wrapped(module)) is not None]
+        self._follow_all(inside)
+        for held in (self._followed.get(id(part)) for part in inside):
+            if held is not None:
+                held.is_inside = True
         self._made.forget({id(part) for module in self._roots() for part in modules_in(module)})
         self._searches += 1
         if self._searches >= PROMPT_SEARCHES:
@@ -130,7 +137,7 @@ class TrainedModels:
         wanted, others = _held_by(optimizer), [one for one in self._modules() if id(one) not in self._followed]
         for key, held in list(self._followed.items()):
             module = held.module()
-            if module is not None and _holds_any(module, wanted):
+            if module is not None and not held.is_inside and _holds_any(module, wanted):
                 self._copies.follow(program_facts.unwrap(module), others, _Unsaved, leads=key == self._led)
 
     def _follow_others(self) -> None:
@@ -154,7 +161,7 @@ class TrainedModels:
     def _follow_parts(self, wanted: Set[int]) -> None:
         for key, held in list(self._followed.items()):
             module = held.module()
-            if module is None or held.is_called or not _holds_any(module, wanted):
+            if module is None or held.is_called or held.is_inside or not _holds_any(module, wanted):
                 continue
             inner = [part for part in self._callable_parts(module) if _holds_any(part, wanted)]
             if len(self._followed) + len(inner) <= MOST_PARTS and not any(id(part) in self._followed for part in inner):
@@ -291,12 +298,13 @@ def _is_graph(module: Any) -> bool:
 class _Followed:
     """A model whose calls are followed."""
 
-    __slots__ = ("is_called", "is_wrapped", "module", "writing")
+    __slots__ = ("is_called", "is_inside", "is_wrapped", "module", "writing")
 
     def __init__(self, module: "weakref.ReferenceType[Any]", writing: OwnWriting) -> None:
         self.module = module
         self.writing = writing
         self.is_called = False  # in training
+        self.is_inside = False  # of a wrapper that is followed
         self.is_wrapped = False  # gets no further wrapper
 
 

@@ -101,12 +101,17 @@ def unwrap(model: Any) -> Any:
     for _ in range(MAX_WRAPPERS):
         modules = getattr(model, "_modules", {})
         inside = modules.get("_orig_mod")
-        if inside is None and type(model).__name__ in WRAPPERS:
-            inside = modules.get("module")
+        if inside is None:
+            inside = wrapped(model)
         if inside is None:
             break
         model = inside
     return model
+
+
+def wrapped(model: Any) -> Any:
+    """Return the model that DDP or another wrapper of its kind holds; None where this is none."""
+    return getattr(model, "_modules", {}).get("module") if type(model).__name__ in WRAPPERS else None
 
 
 def _replicas(model: Any) -> Optional[int]:

@@ -98,6 +98,61 @@ ray.init(address="local", num_cpus=2, include_dashboard=False)
 TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})).fit()
 """
 
+# What serves a learner: coroutines, generators of both kinds, and tasks.
+SERVERS = """
+import asyncio, time
+import ray, torch
+ray.init(address="local", num_cpus=2, include_dashboard=False)
+
+@ray.remote(num_cpus=0)
+class Server:
+    async def generate(self, number):
+        await asyncio.sleep(0.1)
+        return number
+    async def stream(self, count):
+        for number in range(count):
+            await asyncio.sleep(0.01)
+            yield number
+
+@ray.remote(num_cpus=0)
+class Source:
+    def batches(self, count):
+        for number in range(count):
+            time.sleep(0.01)
+            yield number
+
+@ray.remote(num_cpus=0)
+class Learner:
+    def __init__(self):
+        self.model = torch.nn.Linear(8, 4)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+    def learn(self):
+        self.optimizer.zero_grad()
+        self.model(torch.randn(16, 8)).square().mean().backward()
+        time.sleep(0.02)
+        self.optimizer.step()
+
+@ray.remote
+def score(text):
+    time.sleep(0.02)
+    return len(text)
+
+@ray.remote
+def fail():
+    raise ValueError("as it is")
+
+server, source, learner = Server.remote(), Source.remote(), Learner.remote()
+for step in range(12):
+    assert ray.get([server.generate.remote(number) for number in range(8)]) == list(range(8))
+    assert [ray.get(one) for one in server.stream.remote(5)] == [ray.get(one) for one in source.batches.remote(5)]
+    ray.get(learner.learn.remote())
+    assert ray.get([score.remote("x" * number) for number in range(4)]) == list(range(4))
+try:
+    ray.get(fail.remote())
+except ValueError as error:
+    print("FRAMES", str(error).count("File "))
+"""
+
 
 @pytest.fixture
 def ray_state(state: State) -> State:
@@ -171,3 +226,12 @@ def test_workers_of_ray_train_are_ranks(ray_state: State) -> None:
     assert report["run"]["ranks"] == 2 and report["group"] is None and report["cycle"] is None
     assert [row["steps"] for row in report["ranks"]] == [20, 20]
     assert report["run"]["name"] == "program"
+
+
+def test_coroutines_generators_and_tasks_are_roles(ray_state: State) -> None:
+    report, output = reported(ray_state, SERVERS)
+    assert "FRAMES 1" in output, "the program sees its own frames alone"
+    roles = {role["role"]: {part["name"]: part["share"] for part in role["parts"]} for role in report["cycle"]["roles"]}
+    assert {"Server", "Source", "Learner", "score"} <= set(roles), roles
+    # Eight coroutines of 0.1 s run beside each other; each task takes 20 ms.
+    assert roles["Server"]["rollout"] > roles["score"]["reward"] > 0 and roles["Source"]["idle"] > 0, roles

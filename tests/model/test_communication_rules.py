@@ -68,7 +68,7 @@ def _told(rank: int, late: Late, transfer: float, calls: int, size: int) -> Stor
     return told
 
 
-def gathering(share: float, phase: str = "other") -> Scene:
+def gathering(share: float, phase: str = "other", call: str = "dist.all_gather_object") -> Scene:
     """Two ranks that gather numbers in no phase, by stack samples.
 
     Args:
@@ -80,7 +80,7 @@ def gathering(share: float, phase: str = "other") -> Scene:
         for each in stories:
             for _ in range(400):
                 each.step(forward=0.01, other=0.02)
-            rows = [(phase, "train.py:9 (dist.all_gather_object)", round(100 * share)), (phase, "train.py:8", 20)]
+            rows = [(phase, f"train.py:9 ({call})", round(100 * share)), (phase, "train.py:8", 20)]
             each.tell(Frames, rows=rows, activities=["collective", ""])
         return judged_state(folded(*stories), alive=False)[0]
 
@@ -142,3 +142,8 @@ def test_ranks_that_collect_objects_in_turn_pay_for_all_of_them() -> None:
     told = ranked(lambda rank, step: 0.03 * (step % 2 == rank), collects=True)()
     (one,) = [each for each in told if each.code in ("garbage-collection", "uneven-ranks")]
     assert one.code == "garbage-collection" and any("at different steps" in line for line in one.evidence), one.evidence
+
+
+def test_a_sharded_model_is_told_by_the_calls_of_its_layers() -> None:
+    told = found(gathering(2.0, phase="forward", call="model"), "communication-bound")
+    assert told.advice.startswith("Shard no model that fits"), told.advice

@@ -5,7 +5,7 @@ Where other programs hold the cores, they delay ranks and transfers: what thread
 
 from __future__ import annotations
 
-from monitor.diagnosis.rule import BETWEEN_STEPS, MOST_COST, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import beyond_crowd
 from monitor.diagnosis.rules.waiting import USUAL_UNNAMED
 from monitor.model.ranks.arrivals import BACKWARD, MIN_STEPS
@@ -57,7 +57,7 @@ def communication_bound(evidence: Evidence) -> Finding | None:
         code="communication-bound",
         title=f"Communication-bound: collectives take {share(part)} of the time since the first step",
         evidence=lines,
-        advice=_advice(row, own >= MOST_COST * (called + transfer)),
+        advice=_advice(row, own, called - own, transfer),
         lost_fraction=evidence.wall_part(called + transfer),
     )
 
@@ -74,15 +74,28 @@ def _stands(evidence: Evidence, *phases: str) -> float:
     return spent * called / sum(samples.values()) if samples else 0.0
 
 
-def _advice(row: CollectivesRow, is_own: bool) -> str:
-    if is_own or (row.calls >= MANY_CALLS and row.bytes < SMALL_CALL * row.calls):
+def _advice(row: CollectivesRow, own: float, layers: float, transfer: float) -> str:
+    """Return what to do about the largest part.
+
+    Args:
+        own: seconds in calls of the program's own.
+        layers: seconds in calls that layers make in the passes, as sharded ones do.
+        transfer: seconds that gradients take after the last call for them.
+    """
+    if layers > max(own, transfer):
+        return (
+            "Shard no model that fits each rank (DDP sends gradients alone), or only as far as it needs: keep the"
+            " weights between the passes (reshard_after_forward=False), shard larger units; more samples per rank and"
+            " step."
+        )
+    if own >= transfer or (row.calls >= MANY_CALLS and row.bytes < SMALL_CALL * row.calls):
         return (
             "Fewer, larger calls: DDP's default buckets (bucket_cap_mb), one flat buffer for gradients that the program"
             " averages itself; gather numbers and objects once every so many steps, as one tensor."
         )
     return (
         "Exchange less: average gradients once for several batches (no_sync), send them in 16 bits (a DDP communication"
-        " hook), more samples per rank and step. Sharded weights are sent in each pass: a model that fits needs none."
+        " hook), more samples per rank and step."
     )
 
 

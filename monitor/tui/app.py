@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.color import ColorSystem
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
@@ -134,6 +137,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         themes = {palette.name: palette for palette in self._palettes}
         self._palette = themes.get(preferences.theme or "" if preferences else "", self._palettes[0])
         self._metric: str | None = None
+        self._hook_before = threading.excepthook
         self._paused = False
         self._cursor: int | None = None  # a step
         self._zoom: Zoom | None = None
@@ -154,12 +158,20 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def on_mount(self) -> None:
         self.animation_level = "none"
         self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT_KEYS[name]})
+        self._hook_before, threading.excepthook = threading.excepthook, self._thread_failed
         self._feed.start(self._receive)
         if not self.is_headless:
             self.set_timer(SETTLE_SECONDS, memory_tuning.settled)
 
     def on_unmount(self) -> None:
         self._feed.stop()
+        threading.excepthook = self._hook_before
+
+    def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
+        """Close the dashboard where a thread of it has failed: a picture that stands would pass for the run's."""
+        trace = "".join(traceback.format_exception(failed.exc_type, failed.exc_value, failed.exc_traceback))
+        text = f"{trace}trainmon: the dashboard has failed (above; please report it), and nothing else: open it again"
+        self.call_from_thread(self.exit, "detach", 1, Text(text))
 
     def exit(self, *arguments: Any, **options: Any) -> None:
         """Close the app, and save the preferences for the next dashboard."""

@@ -64,6 +64,18 @@ async def test_after_the_end_it_returns_ended(app_on) -> None:
         assert app.return_value == "ended"
 
 
+async def test_a_dashboard_whose_thread_has_failed_does_not_stand_still(app_on) -> None:
+    app, hook = app_on(views.running()), threading.excepthook
+    async with app.run_test(size=BIG) as pilot:
+        await settled(pilot)
+        thread = threading.Thread(target=lambda: {}["[red]missing"])
+        thread.start()
+        while thread.is_alive():
+            await pilot.pause(0.01)
+    assert app.return_value == "detach" and app.return_code == 1
+    assert threading.excepthook == hook
+
+
 @pytest.mark.long
 async def test_before_the_first_view_keys_do_no_harm(app_on, screen_text) -> None:
     app = app_on(None)

@@ -286,7 +286,7 @@ def _tidy_trace(trace: events.Trace) -> bool:
         if 0 <= size <= MAX_INTEGER
     ]
     trace.shapes = [(clean_name(name), clean_name(shapes)) for name, shapes in trace.shapes[:MAX_TRACE_ROWS]]
-    trace.busy, trace.kernel_seconds = _age(trace.busy), _age(trace.kernel_seconds)
+    trace.busy, trace.kernel_seconds, trace.exposed = map(_age, (trace.busy, trace.kernel_seconds, trace.exposed))
     trace.left_out = None if trace.left_out is None else clean(trace.left_out)
     return True
 

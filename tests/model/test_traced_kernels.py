@@ -27,18 +27,38 @@ FUSED = "triton_poi_fused_mul_silu_3"
 LOG_SOFTMAX = "cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>(float*, float const*, int)"
 ATTENTION = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1"
 SGEMM = "cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>"
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEP = sum(GPT2.values())  # seconds, by the device
 
 
-def traced(*shares: tuple[str, str, float], busy: float = 0.95, reading: dict[str, Any] = AT_WORK) -> Story:
-    """Steps of which these kernels take a share each of the busy time, in a phase; products take the rest."""
+def traced(
+    *shares: tuple[str, str, float],
+    busy: float = 0.95,
+    reading: dict[str, Any] = AT_WORK,
+    exposed: float | None = None,
+) -> Story:
+    """Steps of which these kernels take a share each of the busy time, in a phase; products take the rest.
+
+    Args:
+        exposed: share of the step in which collectives run alone.
+    """
     rest = 1.0 - sum(share for _, _, share in shares)
     rows = [(name, phase, 16, share * busy * STEP) for name, phase, share in (*shares, (PRODUCT, "forward", rest))]
     rows.sort(key=lambda row: -row[3])
     story = hf_trainer(reading=reading)
     seconds = busy * STEP
+    alone = None if exposed is None else exposed * STEP
     return story.tell(
-        Trace, device="cuda", first=12, steps=1, seconds=2 * STEP, busy=seconds, kernel_seconds=seconds, rows=rows
+        Trace,
+        device="cuda",
+        first=12,
+        steps=1,
+        seconds=2 * STEP,
+        busy=seconds,
+        kernel_seconds=seconds,
+        exposed=alone,
+        rows=rows,
     )
 
 
@@ -118,6 +138,15 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
 def found_in(story: Story, code: str) -> Finding:
     (found,) = [finding for finding in judged(story)[0] if finding.code == code]
     return found
+
+
+@pytest.mark.parametrize(("kernel", "advice"), [(ALL_REDUCE, "Exchange less"), (ALL_GATHER, "Shard no model")])
+def test_collectives_beside_which_a_gpu_does_nothing_are_told(kernel: str, advice: str) -> None:
+    found = found_in(traced((kernel, "backward", 0.6), exposed=0.5), "communication-bound")
+    assert "49% of a step" in found.title and found.advice.startswith(advice)
+    assert any("while they wait for other ranks" in line for line in found.evidence), found.evidence
+    for story in (traced((kernel, "backward", 0.6), exposed=0.1), traced((kernel, "backward", 0.6))):
+        assert "communication-bound" not in [each.code for each in judged(story)[0]], "hidden behind other kernels"
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,10 @@ def test_what_runs_side_by_side_is_busy_once() -> None:
     trace = kernel_trace(recorded, MARKS, None, 1000)
     assert trace.busy is not None and trace.kernel_seconds is not None
     assert (round(trace.busy * 1e9), round(trace.kernel_seconds * 1e9), trace.streams) == (150, 200, 2)
+    assert trace.exposed is None, "no collectives"
+    recorded[-1] = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 150, 250, 2, stream=8)
+    nccl = kernel_trace(recorded, MARKS, None, 1000)
+    assert nccl.exposed is not None and round(nccl.exposed * 1e9) == 50
     assert union([(5, 9), (0, 3), (2, 4), (9, 12)]) == [(0, 4), (5, 12)]
 
 

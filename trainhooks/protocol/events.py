@@ -185,6 +185,7 @@ class Trace(Event):
     shapes: List[Tuple[str, str]] = field(default_factory=list)  # of the longest call of an operator
     busy: Optional[float] = None  # in which at least one row ran on the device
     kernel_seconds: Optional[float] = None  # the same with what ran side by side counted twice
+    exposed: Optional[float] = None  # in which nothing but collectives ran on the device; None: none did
     idle: List[TraceRow] = field(default_factory=list)  # the device's gaps, by what the host did in them
     streams: Optional[int] = None
     pause: float = 0.0  # for which the training thread stood still, before and after

@@ -247,7 +247,7 @@ class TraceEvents:
         else:
             event = operator_trace(recorded, marks, release_interpreter)
         if trace.left_out is not None:  # what ran last is missing
-            event.busy, event.kernel_seconds, event.idle = None, None, []
+            event.busy, event.kernel_seconds, event.exposed, event.idle = None, None, None, []
         event.first, event.steps = min(inside), len(inside)
         event.seconds, event.left_out = (trace.until - trace.began) / NANOSECOND, trace.left_out
         event.pause, event.t = trace.pause / NANOSECOND, monotonic_seconds()

@@ -18,6 +18,7 @@ from trainhooks.tracing.profiler import Recorded
 MAX_ROWS = 200  # of a table; what is left shares a last row
 MAX_SHAPES = 20  # operators whose shapes are given
 OTHERS = "others"
+COLLECTIVE = "nccl"  # in the names of kernels
 NAME_PARTS = ("void ", "at::native::", "(anonymous namespace)::", "at_cuda_detail::", "std::")
 PAUSE_EVENTS = 200  # read before the interpreter is released
 
@@ -143,6 +144,9 @@ def kernel_trace(recorded: Sequence[Recorded], marks: Sequence[Mark], since: Opt
     busy = union([(one.began, one.ended) for one in on_device])
     trace = Trace(producer="", seq=0, t=0.0, device="cuda", rows=kernels.rows(), calls=calls.rows())
     trace.busy = sum(ended - began for began, ended in busy) / NANOSECOND
+    others = [(one.began, one.ended) for one in on_device if COLLECTIVE not in one.name.lower()]
+    if len(others) < len(on_device):
+        trace.exposed = trace.busy - sum(ended - began for began, ended in union(others)) / NANOSECOND
     trace.kernel_seconds = sum(one.ended - one.began for one in on_device) / NANOSECOND
     trace.idle = _idle(_with_ends(busy, since, until), on_host, phases)
     trace.streams = len({one.lane for one in on_device})

@@ -5,9 +5,11 @@ Where other programs hold the cores, they delay ranks and transfers: what thread
 
 from __future__ import annotations
 
+from monitor.diagnosis import traced
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import beyond_crowd
 from monitor.diagnosis.rules.waiting import USUAL_UNNAMED
+from monitor.model.device.kernel_classes import COMMUNICATION
 from monitor.model.ranks.arrivals import BACKWARD, MIN_STEPS
 from monitor.model.report import CollectivesRow, Finding
 from monitor.model.steps.unnamed_time import UNNAMED
@@ -20,7 +22,6 @@ MIN_TRANSFER_SHARE = 0.35  # of the loop: what is left for training is below two
 MIN_CALLED_SHARE = USUAL_UNNAMED  # the same, of what the program calls itself: it can call that less often
 MIN_UNEVEN_SHARE = 0.2  # of a step: beyond what the scheduler does to ranks that fill their cores
 MANY_CALLS = 16  # a step: gradients come in some 25 MB a call by default
-MAX_RANK_LINES = 4
 SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself counts more than its bytes
 
 
@@ -33,7 +34,7 @@ def communication_bound(evidence: Evidence) -> Finding | None:
     """Find collectives whose transfers take a large part of the time."""
     row = evidence.report.collectives
     if row is None:
-        return None
+        return _exposed(evidence)
     steps = evidence.steps
     others = [phase.name for phase in evidence.report.phases if phase.name not in (OTHER, BACKWARD)]
     unnamed, inside = _stands(evidence, *UNNAMED), _stands(evidence, BACKWARD)
@@ -62,6 +63,32 @@ def communication_bound(evidence: Evidence) -> Finding | None:
     )
 
 
+def _exposed(evidence: Evidence) -> Finding | None:
+    """Find collectives of GPUs beside which nothing else runs, by a trace of their kernels."""
+    trace = traced.kernel_trace(evidence)
+    if trace is None or trace.exposed is None:
+        return None
+    straggler = evidence.report.straggler
+    part = trace.exposed - (straggler.share if straggler is not None else 0.0)  # kernels that wait for it run, too
+    if part < MIN_TRANSFER_SHARE:
+        return None
+    kernels = traced.kernels(evidence, COMMUNICATION)
+    seconds = sum(row.seconds for row in kernels)
+    waits = "" if straggler is not None else "; they run while they wait for other ranks, too"
+    is_sharded = any("AllGather" in row.name or "ReduceScatter" in row.name for row in kernels)
+    return Finding(
+        code="communication-bound",
+        title=f"Communication-bound: {share(part)} of a step nothing but collectives runs on the GPU",
+        evidence=[
+            *traced.kernel_lines(kernels),
+            f"{duration(trace.exposed * trace.seconds)} of {duration(seconds)} beside nothing else, {traced.how(trace)}"
+            + waits,
+        ],
+        advice=SHARD_LESS if is_sharded else EXCHANGE_LESS,
+        lost_fraction=part * evidence.loop_share,
+    )
+
+
 def _stands(evidence: Evidence, *phases: str) -> float:
     """Return the seconds in which the training thread stands in collectives in these phases, waits included.
 
@@ -83,20 +110,23 @@ def _advice(row: CollectivesRow, own: float, layers: float, transfer: float) -> 
         transfer: seconds that gradients take after the last call for them.
     """
     if layers > max(own, transfer):
-        return (
-            "Shard no model that fits each rank (DDP sends gradients alone), or only as far as it needs: keep the"
-            " weights between the passes (reshard_after_forward=False), shard larger units; more samples per rank and"
-            " step."
-        )
+        return SHARD_LESS
     if own >= transfer or (row.calls >= MANY_CALLS and row.bytes < SMALL_CALL * row.calls):
         return (
             "Fewer, larger calls: DDP's default buckets (bucket_cap_mb), one flat buffer for gradients that the program"
             " averages itself; gather numbers and objects once every so many steps, as one tensor."
         )
-    return (
-        "Exchange less: average gradients once for several batches (no_sync), send them in 16 bits (a DDP communication"
-        " hook), more samples per rank and step."
-    )
+    return EXCHANGE_LESS
+
+
+SHARD_LESS = (
+    "Shard no model that fits each rank (DDP sends gradients alone), or only as far as it needs: keep the weights"
+    " between the passes (reshard_after_forward=False), shard larger units; more samples per rank and step."
+)
+EXCHANGE_LESS = (
+    "Exchange less: average gradients once for several batches (no_sync), send them in 16 bits (a DDP communication"
+    " hook), more samples per rank and step."
+)
 
 
 @rule("uneven-ranks", Family.WAITING)
@@ -108,7 +138,7 @@ def uneven_ranks(evidence: Evidence) -> Finding | None:
     if beyond_crowd(evidence, row.wait_seconds / row.period) < MIN_UNEVEN_SHARE:
         return None
     waits = [each for each in evidence.report.ranks if each.wait_seconds is not None]
-    lines = [f"rank {each.rank} waits {duration(each.wait_seconds)} per step" for each in waits[:MAX_RANK_LINES]]
+    lines = [f"rank {each.rank} waits {duration(each.wait_seconds)} per step" for each in waits[:4]]
     part = row.wait_seconds / row.period
     place = _own_place(evidence, evidence.state.main.rank)
     lines += [f"what does not wait is mostly at {place}"] if place is not None else []

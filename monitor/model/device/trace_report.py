@@ -57,6 +57,7 @@ class TraceReport:
     busy: float | None = None  # share of a usual step in which a kernel ran; None: not of a device
     copying: float | None = None  # likewise, in which it only copied to or from the host
     overlap: float | None = None  # what ran beside something else, as a share of busy time
+    exposed: float | None = None  # share of a usual step in which only collectives ran; None: none did, or unknown
     idle: list[TraceShare] = field(default_factory=list)  # by what the host did
     launches: float | None = None  # a step
     waits: float | None = None  # calls a step in which the host waits for the device
@@ -99,6 +100,7 @@ def trace_report(trace: Trace, usual: float | None = None) -> TraceReport:
         busy=None if ran is None or not usual else (ran - copying) / usual,
         copying=None if ran is None or not usual else copying / usual,
         overlap=_overlap(trace),
+        exposed=None if trace.exposed is None or not usual or trace.parts else trace.exposed / steps / usual,
         idle=_idle(trace, 0.0 if ran is None or not usual else max(0.0, 1.0 - ran / usual)),
         launches=_calls(trace, LAUNCHING),
         waits=_calls(trace, SYNCHRONIZING),

@@ -164,7 +164,8 @@ class Evidence:
         """Return the seconds since the last step, up to the last sign of life: what goes on is no habit yet."""
         main = self.state.main
         pulse, last = main.pulse, main.wall.last_step
-        silent = silence(self.state, self.state.host[-1].t) if self.is_running and self.state.host else None
+        is_heard = self.is_running and not self.open.is_unheard
+        silent = silence(self.state, self.state.host[-1].t) if is_heard and self.state.host else None
         if silent is not None:
             return silent.seconds
         if pulse is None or last is None or pulse.step is not None or pulse.spans:

@@ -422,7 +422,11 @@ def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
 
 def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWork:
     """Return the open step or span by the last pulse, aged to now; before the first step what the run waits for."""
-    work = replace(_by_pulse(state, context, outcome), error=_error_before(state, context, outcome))
+    work = replace(
+        _by_pulse(state, context, outcome),
+        error=_error_before(state, context, outcome),
+        is_unheard=context.is_unheard and outcome.state == "running",
+    )
     if state.main.stepped or outcome.state == "finished":
         return work
     running, is_silent = outcome.state == "running", not (state.hooked or work.spans)

@@ -148,6 +148,7 @@ class OpenWork:
     limit: float | None = None  # seconds beyond which it will be a slow one
     start: StartWait | None = None  # what a run without a step waits for, or waited for at its end
     error: str | None = None  # where nothing moves: the error that was printed last, and its place
+    is_unheard: bool = False  # whether the line to its host is silent: what it has done since is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class RunContext:
     several: bool = False  # whether it is one of several trainings of the command, each of processes of its own
     left: tuple[int, ...] = ()  # processes that live on after the command's end
     console: tuple[str, ...] = ()  # the newest lines of its output
+    is_unheard: bool = False  # whether nothing comes of the host of the rank that is shown: `now` stands still
 
     def begun(self) -> list[tuple[str, float]]:
         """Return the same with its seconds so far, as a pulse would have it."""

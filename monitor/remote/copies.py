@@ -19,6 +19,7 @@ from monitor.remote.far_side import state_of
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
 
+COPIES = "copies"  # in the state directory
 FAR = "far.json"
 PARTS = "parts.json"  # in the directory of a job on several hosts: the copies that it is made of
 LOCK = "copy.lock"  # held by who writes the copy
@@ -92,19 +93,20 @@ def fars_of(run: Path) -> list[Far]:
     return found if alone is None else [alone]
 
 
-_looked: dict[Path, tuple[float, list[Far]]] = {}  # at the parts of a job, and until when that will do
+_looked: dict[Path, tuple[float, list[Path], list[Far]]] = {}  # at the parts of a job, and until when that will do
 
 
 def _of_parts(run: Path) -> list[Far]:
     """Return what is known of each part of a job. A look at a thousand takes a second, so it is kept a while."""
     began = time.monotonic()
-    until, found = _looked.get(run, (0.0, []))
-    if began < until:
+    parts = parts_of(run)
+    until, known, found = _looked.get(run, (0.0, [], []))
+    if began < until and known == parts:
         return found
-    found = [far_of(part) or _here(part) for part in parts_of(run)]
+    found = [far_of(part) or _here(part) for part in parts]
     took = time.monotonic() - began
     if found:
-        _looked[run] = began + took + min(LOOK_TIMES * took, SILENT_SECONDS / 2), found
+        _looked[run] = began + took + min(LOOK_TIMES * took, SILENT_SECONDS / 2), parts, found
     return found
 
 
@@ -157,7 +159,7 @@ def copies_dir() -> Path:
         UnsafeDirectory: it is a link, another user's, or open to others.
         OSError: it cannot be made.
     """
-    return rundir.private_directory(rundir.ready_runs_dir().parent / "copies")
+    return rundir.private_directory(rundir.ready_runs_dir().parent / COPIES)
 
 
 def copy_path(host: str, run: str) -> Path:

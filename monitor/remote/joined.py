@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from monitor.errors import UserError
-from monitor.remote.copies import FAR, PARTS, Far, copies_dir, far_of, fars_of, parts_of
+from monitor.remote.copies import COPIES, FAR, PARTS, Far, copies_dir, far_of, fars_of, parts_of
 from monitor.remote.far_side import GROWING
 from monitor.sources.host_clocks import CLOCKS, shifts
 from trainhooks.protocol import rundir
 from trainhooks.protocol.job_key import key_over_hosts, restart
 from trainhooks.protocol.limits import MAX_LINE
 
+JOINED = "joined"  # among the copies, where hosts are
 NAMED_HOSTS = 4  # in the run's `host`
 
 
@@ -61,7 +62,7 @@ def together(name: str, parts: Sequence[Path]) -> Path:
     Raises:
         OSError: it cannot be made.
     """
-    run = rundir.private_directory(rundir.private_directory(copies_dir() / "joined") / name)
+    run = rundir.private_directory(rundir.private_directory(copies_dir() / JOINED) / name)
     known = {"parts": [str(part) for part in sorted(parts, key=_restart, reverse=True)]}
     is_known = rundir.read_json(run / PARTS) == known
     if not is_known:
@@ -70,6 +71,11 @@ def together(name: str, parts: Sequence[Path]) -> Path:
     if not is_known or not (run / rundir.EXIT).exists():
         refresh(run)
     return run
+
+
+def place(name: str) -> Path:
+    """Return the directory of a run that is made of parts, which may not be there."""
+    return rundir.runs_dir().parent / COPIES / JOINED / name
 
 
 def refresh(run: Path) -> None:
@@ -82,11 +88,12 @@ def refresh(run: Path) -> None:
     for place, (part, far) in enumerate(parts):
         seconds, is_before = _shift(lead, lead_far, part, far), starts[part] < starts[lead]
         for journal in rundir.journals(part):
-            if place and journal.name.startswith("console-"):  # what all hosts print alike
+            name = _shown(part, journal.name)
+            is_told = place and journal.name.startswith("console-")  # what all hosts print alike
+            if is_told or (is_before and not journal.name.startswith("rank-")):  # which tells of an end that was none
+                (run / name).unlink(missing_ok=True)
                 continue
-            if is_before and not journal.name.startswith("rank-"):  # the host's own tells of an end that was none
-                continue
-            name = _link(run, part, journal.name)
+            _link(run / name, part / journal.name)
             if seconds is None:
                 continue
             known, doubt = before.get(name), (far.uncertainty or 0.0) + (lead_far.uncertainty or 0.0)
@@ -97,7 +104,7 @@ def refresh(run: Path) -> None:
     console = run / rundir.CONSOLE
     if os.path.lexists(console) and os.path.realpath(console) != os.path.realpath(lead / rundir.CONSOLE):
         console.unlink(missing_ok=True)
-    _link(run, lead, rundir.CONSOLE)
+    _link(console, lead / rundir.CONSOLE)
     _write_small(run, parts, [part for part in starts if starts[part] == starts[lead]])
 
 
@@ -114,10 +121,12 @@ def _write_small(run: Path, parts: list[tuple[Path, Far]], newest: list[Path]) -
     named = ", ".join(hosts[:NAMED_HOSTS])
     known["host"] = named if len(hosts) <= NAMED_HOSTS else f"{named} and {len(hosts) - NAMED_HOSTS} more"
     _write_if_new(run / rundir.IDENTITY, known)
-    ends = [rundir.read_json(part / rundir.EXIT) for part in newest]
-    ended = [end for end in ends if end is not None]
-    if len(ended) == len(newest):  # the job ends with the last host; it failed if one did
-        _write_if_new(run / rundir.EXIT, next((end for end in ended if end.get("exit_code") != 0), ended[0]))
+    ends = {part: end for part in newest if (end := rundir.read_json(part / rundir.EXIT)) is not None}
+    if len(ends) == len(newest):  # the job ends with the last host; it failed if one did
+        part = next((part for part, end in ends.items() if end.get("exit_code") != 0), newest[0])
+        if _clock_of(part) != _clock_of(newest[0]):
+            ends[part].pop("ended_monotonic", None)
+        _write_if_new(run / rundir.EXIT, ends[part])
     for part in newest:
         if (stopped := rundir.read_json(part / rundir.STOPPED)) is not None:
             _write_if_new(run / rundir.STOPPED, stopped)
@@ -143,17 +152,17 @@ def _clock_of(part: Path) -> tuple[Any, Any]:
     return known.get("boot_id") or str(part), known.get("time_namespace")
 
 
-def _link(run: Path, part: Path, name: str) -> str:
-    """Link a file of a part, once. Return its name in the run: hosts may share a name, and thus a journal's."""
-    if GROWING.fullmatch(name) is None:
-        return name
+def _shown(part: Path, name: str) -> str:
+    """Return the name that a journal of a part has in the run: hosts may share a name, and thus a journal's."""
     mark = hashlib.sha256(str(part).encode()).hexdigest()[:6]
-    is_alone = name.startswith("rank-") or name == rundir.CONSOLE
-    shown = name if is_alone else f"{name.removesuffix('.jsonl')}.{mark}.jsonl"
+    return name if name.startswith("rank-") else f"{name.removesuffix('.jsonl')}.{mark}.jsonl"
+
+
+def _link(shown: Path, file: Path) -> None:
+    """Link a file of a part, once."""
     with contextlib.suppress(FileExistsError):
-        if os.path.exists(part / name):
-            os.symlink(part / name, run / shown)
-    return shown
+        if GROWING.fullmatch(file.name) is not None and os.path.exists(file):
+            os.symlink(file, shown)
 
 
 def _first_line(part: Path) -> dict[str, Any] | None:

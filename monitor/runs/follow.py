@@ -34,8 +34,9 @@ from monitor.model.steps.series import STEP
 from monitor.model.steps.speed_classes import Bounds, counted
 from monitor.model.summary import make_report, open_work, update_report
 from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments, make_details
-from monitor.model.wall_time import RunContext
+from monitor.model.wall_time import RunContext, training_processes
 from monitor.remote.copies import Far, far_of, fars_of, parts_of
+from monitor.remote.joined import refresh
 from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.finding_history import keep_changes, kept_changes
 from monitor.runs.kept_answers import keep_answer
@@ -48,7 +49,7 @@ from monitor.sources.starting_imports import OpenImports, starting_imports, star
 from monitor.start_looks import StartLook
 from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
-from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse
+from trainhooks.protocol.events import Event, Exit, Frames, Gpu, GpuTime, Host, Pulse
 
 LIVENESS_SECONDS = 1.0  # seconds between two checks whether the training is alive
 FOLD_SECONDS = 0.02  # seconds of folding before other threads get the interpreter, so that the screen stays responsive
@@ -96,7 +97,7 @@ class Run:
         self._far: Far | None = None  # what its host said, of the copy of a run there
         self._starting: OpenImports = ()
         self._looks: tuple[StartLook, ...] = ()
-        self._checked_at = -LIVENESS_SECONDS
+        self._checked_at = self._looked_at = -LIVENESS_SECONDS
         self._bounds = _bounds()
         # A rank of its own has findings of its own, for as long as somebody looks at it.
         self._log = FindingLog(kept_changes(path) if rank is None and chosen is None else [])
@@ -115,6 +116,8 @@ class Run:
         """Read from the begin, or from where an earlier reader left its state."""
         self.source = RunDirectory(self.path, self._chosen, self._rank)
         self.source.find_journals()
+        self._parts = parts_of(self.path)
+        self._exits: list[Exit] = []  # of the commands on several hosts: none of them is the job's by itself
         # A kept state is of all journals that there were: where several trainings ran, of more than one.
         is_kept = self._rank is None and len(self.source.streams) < 2
         self.state = (state_cache.recall_state(self.source) if is_kept else None) or RunState(chosen=self._rank)
@@ -123,10 +126,11 @@ class Run:
     def advance(self, seconds: float = FOLD_SECONDS) -> bool:
         """Fold new events for about `seconds`. Return whether more can be read now."""
         until = time.monotonic() + seconds
-        if self.source.is_stale:  # another training leads
+        if self.source.is_stale or self._has_grown():  # another training leads, or the job has another part
             self.source.close()
             self._open_source()
             self._whole, self._measured, self.before, self._fully_read = None, False, None, False
+            self._checked_at = -LIVENESS_SECONDS
         while batch := self._next_batch():
             self._last_change = time.monotonic()
             self.has_news = self.has_news or any(map(self._is_news, batch))
@@ -138,11 +142,25 @@ class Run:
             state_cache.keep_state(self.source, self.state)
         return False
 
+    def _has_grown(self) -> bool:
+        """Return whether the run is made of other parts now: more tasks of its job, or another start."""
+        now = time.monotonic()
+        if now - self._looked_at < LIVENESS_SECONDS:
+            return False
+        self._looked_at = now
+        if parts_of(self.path) in ([], self._parts):
+            return False
+        self._console, self._arrivals = Console(self.path / rundir.CONSOLE), LineTimestamps()
+        return True
+
     def _next_batch(self) -> list[Event | StepBlock]:
         with collection_paused():
             batch = self.source.poll_blocks()
             for event in batch:
-                fold(self.state, event)
+                if self._parts and isinstance(event, Exit):
+                    self._exits.append(event)
+                else:
+                    fold(self.state, event)
         return batch
 
     def _is_news(self, event: Event | StepBlock) -> bool:
@@ -171,10 +189,23 @@ class Run:
         self._starting = starting_imports(self.path) if is_silent else ()
         self._looks = () if self.state.main.stepped else starting_looks(self.path)
         if not self._alive and self.state.ending is None:
+            self._take_ending()
+
+    def _take_ending(self) -> None:
+        """Take in how the run ended: a job with its last host, and by what the command printed that ended so."""
+        ended = ending(self.path)
+        if ended is None and self._parts:
+            with contextlib.suppress(OSError):  # a full disk
+                refresh(self.path)
             ended = ending(self.path)
-            if ended is not None:
-                known = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
-                self.state.ending = self.state.shown.ending = known
+        if ended is None:
+            return
+        known = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
+        told = [each for each in self._exits if (each.exit_code, each.signal) == (known.exit_code, known.signal)]
+        if told:
+            fold(self.state, max(told, key=lambda each: each.t))
+        elif self.state.ending is None:
+            self.state.ending = self.state.shown.ending = known
 
     def _read_to_end(self) -> None:
         """Read what the run wrote before its end, so that a view of an ended run has the last step."""
@@ -184,6 +215,8 @@ class Run:
         self.source.rescan()
         while self.advance():
             pass
+        if self._exits:
+            self._take_ending()
 
     def _now(self) -> float:
         """Return the time on the run's own clock; its last event's where it ended or is on another machine."""
@@ -193,6 +226,17 @@ class Run:
         if last is None or (self._alive and self._is_local()):
             return time.monotonic()
         return last
+
+    def _unheard(self, hosts: list[FarHost]) -> float | None:
+        """Return the last sign of life of the rank that is shown, where its host is silent; None where it speaks.
+
+        What other hosts tell meanwhile says nothing of it. Nor does it stand, where it has ended before a silent one.
+        """
+        silent = {host.hostname for host in hosts if host.silent_seconds is not None}
+        main = self.state.main
+        own = [row for row in training_processes(self.state) if row.rank == main.rank]
+        heard = [row.last_heard for row in own if row.host in silent or (silent and main.bye is not None)]
+        return max(heard, default=None)
 
     def _is_local(self) -> bool:
         """Return whether the run's clock is that of this process: it is on this machine, in the same time namespace."""
@@ -217,9 +261,11 @@ class Run:
         self.check()
         self._read_to_end()
         console, seen = self._console.poll()
+        hosts = self._hosts()
+        unheard = self._unheard(hosts)
         context = RunContext(
             self._identity,
-            self._now(),
+            self._now() if unheard is None else unheard,
             self._alive,
             self.source.missing,
             self._starting,
@@ -228,6 +274,7 @@ class Run:
             left=self._left,
             several=len(self.source.streams) > 1,
             console=console,
+            is_unheard=unheard is not None,
         )
         times = self._arrivals.times_of(len(console), seen, time.monotonic())
         current = build_view(self.state, context, self.before, None if whole else self._whole)
@@ -235,7 +282,7 @@ class Run:
             current.report.group = self._members.group(self.source, self.state, current.report, context)
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
-        hosts = current.report.run.hosts = self._hosts()
+        current.report.run.hosts = hosts
         if self._bounds is not None:
             steps = self.state.shown.main.step_seconds.settled().quantiles
             current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)

@@ -53,7 +53,7 @@ MAX_ELSEWHERE = 4  # ranks and threads that are named
 )
 def stalled(evidence: Evidence) -> Finding | None:
     """Find a step that does not end, none that begins, a line that does not move, or a process without a heartbeat."""
-    if any(name == BETWEEN_CELLS for name, _ in evidence.open.spans):
+    if evidence.open.is_unheard or any(name == BETWEEN_CELLS for name, _ in evidence.open.spans):
         return None
     finding = (
         _silent(evidence)

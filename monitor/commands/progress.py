@@ -26,7 +26,12 @@ MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds between two looks at the run: a whole
 
 
 def views(
-    path: Path, seconds: float, chosen: int | None = None, until: float = math.inf, rank: int | None = None
+    path: Path,
+    seconds: float,
+    chosen: int | None = None,
+    until: float = math.inf,
+    rank: int | None = None,
+    with_job: bool = False,
 ) -> Iterator[View]:
     """Yield a View every `seconds`, the first when the history has been read, the last when the run has ended.
 
@@ -34,10 +39,11 @@ def views(
         chosen: the place of the training, where several ran under the run's command.
         until: a reading of the monotonic clock, at which a View is due, too.
         rank: the one whose figures they have; None: the lowest.
+        with_job: whether to go on where its job is started again.
     """
     from monitor.runs.follow import Run
 
-    run = Run(path, chosen, rank)
+    run = Run(path, chosen, rank, with_job)
     try:
         due, lost_at = 0.0, math.inf
         while True:
@@ -45,7 +51,7 @@ def views(
                 pass
             view = run.view()
             now = time.monotonic()
-            over = view.report.outcome.state != "running"
+            over = view.report.outcome.state != "running" and not run.is_awaited
             if view.report.outcome.state == "lost":
                 lost_at = min(lost_at, now)
                 if now - lost_at < (EXIT_SECONDS if rundir.recorder_alive(path) else LOST_SECONDS):

@@ -246,9 +246,12 @@ def _end_report(path: Path, end: Ended) -> None:
         return
     try:
         from monitor.reports.run_summary import short
+        from monitor.runs import jobs
         from monitor.runs.follow import load
 
-        lines = short(load(path))
+        view = load(path)
+        view.report.run.id = jobs.gathered(path).name  # where more is said of all tasks
+        lines = short(view)
     except Exception as error:
         # An error in the report must not change the exit code of the training.
         complain(f"{path.name} ended with exit code {end.status}; report failed: {type(error).__name__}: {error}")

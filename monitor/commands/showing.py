@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from monitor.alert_options import AlertOptions
     from monitor.model.view import View
     from monitor.running.launched_training import LaunchedTraining
+    from monitor.tui.app import TrainmonApp
 
 
 class FiniteRange(click.FloatRange):
@@ -85,23 +86,8 @@ def show(
     stops = StopRequests()
     try:
         from monitor.commands.full_screen import open_screen
-        from monitor.commands.stacks import tell_stacks
-        from monitor.running.trace_requests import ask_and_tell
-        from monitor.runs.follow import Follower
-        from monitor.tui.app import TrainmonApp
-        from monitor.tui.feed import load_preferences
 
-        app = TrainmonApp(
-            Follower(path, rank=rank),
-            title=path.name,
-            stop_training=partial(stops.stop, path),
-            ask_for_trace=partial(ask_and_tell, path),
-            tell_stacks=partial(tell_stacks, path),
-            card=short_report,
-            low_bandwidth=low_bandwidth,
-            bell_at_alerts=alerting.bell,
-            preferences=load_preferences(),
-        )
+        app = dashboard(path, stops, low_bandwidth, rank=rank, with_job=training is None, bell_at_alerts=alerting.bell)
 
         def end() -> None:
             if training is not None and training.was_terminated:
@@ -119,11 +105,48 @@ def show(
         # Whatever failed on the screen, the training continues, and the user is told so.
         reason = f"{type(error).__name__}: {error}"
     stops.finish()
-    if result is None and not stops.ended(path):
+    if result is None and not stops.ended:
         tell_how_to_attach(path)
     if result is None:
         complain(f"the dashboard crashed ({reason}); the training is not affected")
-    return "ended" if result is not None and stops.ended(path) else result
+    return "ended" if result is not None and stops.ended else result
+
+
+def dashboard(
+    path: Path,
+    stops: StopRequests,
+    low_bandwidth: bool,
+    rank: int | None = None,
+    with_job: bool = True,
+    bell_at_alerts: bool = False,
+) -> TrainmonApp:
+    """Return the dashboard of a run.
+
+    Args:
+        with_job: whether it goes on with what the run's job becomes.
+    """
+    from monitor.commands.stacks import tell_stacks
+    from monitor.running.trace_requests import ask_and_tell
+    from monitor.runs import jobs
+    from monitor.runs.follow import Follower
+    from monitor.tui.app import TrainmonApp
+    from monitor.tui.feed import load_preferences
+
+    def now(act: Callable[..., None]) -> Callable[..., None]:
+        """Return an act on a run as one on what it has become."""
+        return (lambda *words: act(jobs.acting(path), *words)) if with_job else partial(act, path)
+
+    return TrainmonApp(
+        Follower(path, rank=rank, with_job=with_job),
+        title=path.name,
+        stop_training=now(stops.stop),
+        ask_for_trace=now(ask_and_tell),
+        tell_stacks=now(tell_stacks),
+        card=short_report,
+        low_bandwidth=low_bandwidth,
+        bell_at_alerts=bell_at_alerts,
+        preferences=load_preferences(),
+    )
 
 
 def agreed(reasons: Sequence[str], question: str, purpose: str) -> bool:

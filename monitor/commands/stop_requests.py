@@ -82,6 +82,7 @@ class StopRequests:
             say("no longer waited for: no further signal is sent")
             raise
 
-    def ended(self, path: Path) -> bool:
-        """Return whether a stop has ended this training."""
-        return path in self._begun and self._begun[path].ended
+    @property
+    def ended(self) -> bool:
+        """Whether a stop has ended a training."""
+        return any(stop.ended for stop in self._begun.values())

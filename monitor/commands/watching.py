@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, 
 from monitor.commands.runs import view_of
 from monitor.commands.showing import (
     FiniteRange,
+    dashboard,
     rank_option,
     short_report,
     show,
@@ -33,6 +33,7 @@ from monitor.palettes import PALETTES
 if TYPE_CHECKING:
     from monitor.runs.replay import Playback
     from monitor.tui.app import TrainmonApp
+    from monitor.tui.replay_app import ReplayApp
     from monitor.tui.screens.compare_screen import RunsCompared
 
 
@@ -121,9 +122,8 @@ def _watch(
     """Show a run until it has ended or the person leaves. Return the exit code."""
     from monitor import settings
     from monitor.alert_options import alert_options
-    from monitor.remote.copier import Refreshing
     from monitor.running import recorder_process
-    from monitor.runs import catalogue
+    from monitor.runs import catalogue, jobs
     from monitor.runs.replay import check_rank
     from monitor.sources.run_directory import ranks_of
     from monitor.sources.sockets import shortage
@@ -142,16 +142,17 @@ def _watch(
         view = load(path, rank=rank)
         click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
         return 0
-    with Refreshing(path), alerting.while_attached(path):
+    with alerting.while_attached(path):
         if as_json:
-            print_json(views(path, OBJECT_SECONDS, rank=rank))
+            print_json(views(path, OBJECT_SECONDS, rank=rank, with_job=True))
         elif not can_draw():
             click.echo(f"no terminal to draw on: a line each {LINE_SECONDS:g} s until the run ends", err=True)
-            print_progress(views(path, LINE_SECONDS, rank=rank))
+            print_progress(views(path, LINE_SECONDS, rank=rank, with_job=True))
         else:
             how = show(path, settings.saves_bandwidth(low_bandwidth), alerting, rank=rank)
-            if how == "detach" and catalogue.state(path)[0] == "running":
-                tell_how_to_attach(path)
+            whole = jobs.whole(path)
+            if how == "detach" and catalogue.state(whole)[0] == "running":
+                tell_how_to_attach(whole)
             return 1 if how is None else 0
     return 0
 
@@ -306,29 +307,14 @@ def _unwatched() -> list[str]:
 
 def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
     """Show one run, and return a message to show on the list afterwards; "" for none."""
-    from monitor.commands.stacks import tell_stacks
     from monitor.running import recorder_process
-    from monitor.running.trace_requests import ask_and_tell
-    from monitor.runs.follow import Follower
     from monitor.runs.replay import Playback, open_player
-    from monitor.tui.app import TrainmonApp
-    from monitor.tui.feed import load_preferences
 
-    stop = partial(stops.stop, path)
     if what == "replay":
-        app = _replaying(Playback(open_player(str(path))), path.name, slow)
+        app: ReplayApp | TrainmonApp = _replaying(Playback(open_player(str(path))), path.name, slow)
     else:
         recorder_process.ensure_recorder(path)
-        app = TrainmonApp(
-            Follower(path),
-            title=path.name,
-            stop_training=stop,
-            ask_for_trace=partial(ask_and_tell, path),
-            tell_stacks=partial(tell_stacks, path),
-            card=short_report,
-            low_bandwidth=slow,
-            preferences=load_preferences(),
-        )
+        app = dashboard(path, stops, low_bandwidth=slow)
     return "" if open_screen(app) is not None else "the dashboard crashed; the training is not affected"
 
 

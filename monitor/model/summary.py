@@ -452,7 +452,7 @@ def _by_pulse(state: RunState, context: RunContext, outcome: Outcome) -> OpenWor
     if outcome.state != "running" or pulse is None:
         return OpenWork(restarting=restarting if outcome.state == "running" else None)
     quiet = context.now - max((p.last_heard for p in wall_time.current(state) if p.ended is None), default=context.now)
-    silent = quiet if quiet > MIN_SILENT_SECONDS else None
+    silent = quiet if quiet > MIN_SILENT_SECONDS and not context.is_unheard else None
     age = max(0.0, context.now - pulse.t)
     passed = pulse.step is not None and pulse.step <= main.last_index and not main.begins_again
     if last_end is not None and (last_end > pulse.t or passed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -12,9 +11,9 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
-from monitor.remote.copies import LOCK, Far, copy_path, far_of, parts_of, remove_old, write_far
+from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far
 from monitor.remote.copy_writer import BadFrame, CopyWriter
-from monitor.remote.joined import join, refresh
+from monitor.remote.joined import join
 from monitor.remote.line import Frame, Line, LineCut, Target, open_line
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
@@ -24,8 +23,6 @@ DEAD_SECONDS = 15.0  # without a byte, of a far side that speaks each second: th
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before another line is opened
 FIRST_SECONDS = 3.0  # for which the first screen waits for the whole history
 READ_SECONDS = 0.2
-REFRESH_SECONDS = 1.0  # between two looks for new files of a job's parts
-REST_TIMES = 20.0  # as long as a look took: one at a thousand parts takes a second
 FIRST_EXCHANGES = 8  # of timestamps, at once
 EXCHANGE_SECONDS = 2.0  # between two later ones
 
@@ -160,29 +157,6 @@ class Copier:
         if self._line is not None:
             self._line.close()
             self._line = None
-
-
-class Refreshing:
-    """Takes into a joined run what its parts get, while a `with` block lasts. Nothing for a run that is none."""
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-        self._stop = threading.Event()
-
-    def __enter__(self) -> None:
-        if parts_of(self._run):
-            threading.Thread(target=self._refresh, name="join", daemon=True).start()
-
-    def _refresh(self) -> None:
-        pause = REFRESH_SECONDS
-        while not self._stop.wait(pause):
-            began = time.monotonic()
-            with contextlib.suppress(OSError):  # a full disk
-                refresh(self._run)
-            pause = max(REFRESH_SECONDS, REST_TIMES * (time.monotonic() - began))
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
 
 
 class JoinThread:

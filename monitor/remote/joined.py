@@ -66,6 +66,9 @@ def together(name: str, parts: Sequence[Path]) -> Path:
     known = {"parts": [str(part) for part in sorted(parts, key=_restart, reverse=True)]}
     is_known = rundir.read_json(run / PARTS) == known
     if not is_known:
+        for journal in rundir.journals(run):
+            if not journal.name.startswith("rank-"):  # those of an earlier start tell of an end that was none
+                journal.unlink(missing_ok=True)
         rundir.write_json(run / PARTS, known)
         (run / rundir.EXIT).unlink(missing_ok=True)  # of the job's start before
     if not is_known or not (run / rundir.EXIT).exists():
@@ -84,14 +87,13 @@ def refresh(run: Path) -> None:
     if not parts:
         return
     lead, lead_far = parts[0]
-    moved, before, starts = {}, shifts(run), {part: _restart(part) for part, _ in parts}
+    moved, before, last = {}, shifts(run), newest([part for part, _ in parts])
     for place, (part, far) in enumerate(parts):
-        seconds, is_before = _shift(lead, lead_far, part, far), starts[part] < starts[lead]
+        seconds, is_before = _shift(lead, lead_far, part, far), part not in last
         for journal in rundir.journals(part):
             name = _shown(part, journal.name)
             is_told = place and journal.name.startswith("console-")  # what all hosts print alike
-            if is_told or (is_before and not journal.name.startswith("rank-")):  # which tells of an end that was none
-                (run / name).unlink(missing_ok=True)
+            if is_told or (is_before and not journal.name.startswith("rank-")):
                 continue
             _link(run / name, part / journal.name)
             if seconds is None:
@@ -105,7 +107,7 @@ def refresh(run: Path) -> None:
     if os.path.lexists(console) and os.path.realpath(console) != os.path.realpath(lead / rundir.CONSOLE):
         console.unlink(missing_ok=True)
     _link(console, lead / rundir.CONSOLE)
-    _write_small(run, parts, [part for part in starts if starts[part] == starts[lead]])
+    _write_small(run, parts, last)
 
 
 def _write_small(run: Path, parts: list[tuple[Path, Far]], newest: list[Path]) -> None:
@@ -191,6 +193,13 @@ def _restart(part: Path) -> int:
     """Return how often the job was started before this part."""
     known = (rundir.read_json(part / rundir.IDENTITY) or {}).get("environment")
     return restart(known if isinstance(known, dict) else _environment(_first_line(part) or {}))
+
+
+def newest(parts: Sequence[Path]) -> list[Path]:
+    """Return the parts of a job's last start."""
+    starts = {part: _restart(part) for part in parts}
+    last = max(starts.values(), default=0)
+    return [part for part, start in starts.items() if start == last]
 
 
 def _lowest_rank(part: Path) -> int:

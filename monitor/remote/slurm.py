@@ -8,6 +8,8 @@ import subprocess
 from monitor.errors import UserError
 from monitor.remote.line import Target
 
+# States in which a job stays.
+_ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
 ASK_SECONDS = 30.0  # a controller of a large cluster answers late
 
 
@@ -25,6 +27,19 @@ def nodes(job: str) -> list[Target]:
     names = _said("scontrol", "show", "hostnames", ",".join(listed)).split()
     way = ("srun", "--overlap", "--jobid", job, "--nodes=1", "--ntasks=1", "--nodelist")
     return [Target(name, (*way, name)) for name in names]
+
+
+def starts_again(job: str, starts: int) -> bool:
+    """Return whether a job that was started again so often before is to be started once more, or has just been.
+
+    Preempted, requeued or without its node, it waits; False where Slurm does not say so.
+    """
+    try:
+        known = dict(word.partition("=")[::2] for word in _said("scontrol", "show", "job", "--oneliner", job).split())
+    except UserError:
+        return False
+    restarts = known.get("Restarts", "")
+    return restarts.isdigit() and int(restarts) > starts and known.get("JobState") not in _ENDED
 
 
 def _said(*words: str) -> str:

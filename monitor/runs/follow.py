@@ -26,7 +26,7 @@ from monitor.model.comparison.loop_pace import loop_time
 from monitor.model.fold import fold
 from monitor.model.group import group_of, member_of
 from monitor.model.member_states import member_rows
-from monitor.model.report import Alert, FarHost, Report
+from monitor.model.report import Alert, FarHost, Outcome, Report
 from monitor.model.signals import signals
 from monitor.model.standing import may_stall
 from monitor.model.state import Ending, RunState
@@ -36,8 +36,8 @@ from monitor.model.summary import make_report, open_work, update_report
 from monitor.model.view import FindingChange, PreviousRun, View, curve_arguments, make_details
 from monitor.model.wall_time import RunContext, training_processes
 from monitor.remote.copies import Far, far_of, fars_of, parts_of
-from monitor.remote.joined import refresh
-from monitor.runs import catalogue, figures_cache, state_cache
+from monitor.remote.joined import newest, refresh
+from monitor.runs import catalogue, figures_cache, jobs, state_cache
 from monitor.runs.finding_history import keep_changes, kept_changes
 from monitor.runs.kept_answers import keep_answer
 from monitor.runs.members import Members
@@ -64,6 +64,8 @@ MAX_VIEW_SECONDS = 1.0
 RESTING_FRAME = 5.0  # seconds between two views of a run that ended some time ago, and how long ago that is
 RESTING_POLL = 0.5  # seconds between two readings of such a run
 FIRST_PAINT = 0.5  # seconds in which a long history is not read, so that the first screen appears quickly
+ASK_SECONDS = 30.0  # between two questions to a scheduler, which answers all users of a cluster
+AWAITED = "to be started again by Slurm"
 SEVERAL_TRAININGS = "several-trainings"  # the code of the alert that says so
 PERIODIC = (Pulse, Frames, Gpu, Host, GpuTime)  # frequent events, shown at the next tick
 
@@ -71,16 +73,21 @@ PERIODIC = (Pulse, Frames, Gpu, Host, GpuTime)  # frequent events, shown at the 
 class Run:
     """One run, read from its sources: `advance` folds new events, `view` returns the current view."""
 
-    def __init__(self, path: Path, chosen: int | None = None, rank: int | None = None) -> None:
+    def __init__(self, path: Path, chosen: int | None = None, rank: int | None = None, with_job: bool = False) -> None:
         """
         Args:
             chosen: the place of the training to show, where several ran under the run's command.
             rank: the one whose figures are shown; None: the lowest.
+            with_job: whether to go on with what its job becomes: more tasks, or another start.
 
         Raises:
             UserError: there is no such training.
         """
         self.path = path
+        self._job = jobs.Gathering(path) if with_job and chosen is None else None
+        self._can_grow = self._job is not None and jobs.whole(path) == path
+        self.is_awaited = False  # whether it has ended, and its job is to be started again
+        self._asked_at = 0.0  # when its scheduler was asked last
         self._chosen, self._rank = chosen, rank
         self._members = Members(path)
         self._open_source()
@@ -111,13 +118,16 @@ class Run:
         self._compare_at = 0.0  # when the two are compared next
         self._previous: PreviousRun | None = None
         self._whole: View | None = None  # the last view with findings, curves and details of its own
+        if self._job is not None:
+            self._job.start()
 
     def _open_source(self) -> None:
         """Read from the begin, or from where an earlier reader left its state."""
         self.source = RunDirectory(self.path, self._chosen, self._rank)
         self.source.find_journals()
         self._parts = parts_of(self.path)
-        self._exits: list[Exit] = []  # of the commands on several hosts: none of them is the job's by itself
+        self._newest = len(newest(self._parts))
+        self._exits: dict[str, Exit] = {}  # producer -> its command's end, of a job on several hosts
         # A kept state is of all journals that there were: where several trainings ran, of more than one.
         is_kept = self._rank is None and len(self.source.streams) < 2
         self.state = (state_cache.recall_state(self.source) if is_kept else None) or RunState(chosen=self._rank)
@@ -148,7 +158,11 @@ class Run:
         if now - self._looked_at < LIVENESS_SECONDS:
             return False
         self._looked_at = now
-        if parts_of(self.path) in ([], self._parts):
+        if self._can_grow and (whole := jobs.whole(self.path)) != self.path:
+            self._can_grow, self.path = False, whole
+            self._members.close()
+            self._members = Members(whole)
+        elif parts_of(self.path) in ([], self._parts):
             return False
         self._console, self._arrivals = Console(self.path / rundir.CONSOLE), LineTimestamps()
         return True
@@ -157,11 +171,14 @@ class Run:
         with collection_paused():
             batch = self.source.poll_blocks()
             for event in batch:
-                if self._parts and isinstance(event, Exit):
-                    self._exits.append(event)
-                else:
-                    fold(self.state, event)
+                self._take_exit(event) if self._parts and isinstance(event, Exit) else fold(self.state, event)
         return batch
+
+    def _take_exit(self, event: Exit) -> None:
+        """Take the end of a command as the job's once the last one has ended; it failed if one did."""
+        self._exits[event.producer] = event
+        if len(self._exits) >= self._newest:
+            fold(self.state, max(self._exits.values(), key=lambda each: (each.exit_code != 0, each.t)))
 
     def _is_news(self, event: Event | StepBlock) -> bool:
         """Return whether a screen should show the event at once: not periodic, or a pulse whose open work changed."""
@@ -189,23 +206,13 @@ class Run:
         self._starting = starting_imports(self.path) if is_silent else ()
         self._looks = () if self.state.main.stepped else starting_looks(self.path)
         if not self._alive and self.state.ending is None:
-            self._take_ending()
-
-    def _take_ending(self) -> None:
-        """Take in how the run ended: a job with its last host, and by what the command printed that ended so."""
-        ended = ending(self.path)
-        if ended is None and self._parts:
-            with contextlib.suppress(OSError):  # a full disk
-                refresh(self.path)
+            if self._parts:
+                with contextlib.suppress(OSError):  # a full disk
+                    refresh(self.path)
             ended = ending(self.path)
-        if ended is None:
-            return
-        known = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
-        told = [each for each in self._exits if (each.exit_code, each.signal) == (known.exit_code, known.signal)]
-        if told:
-            fold(self.state, max(told, key=lambda each: each.t))
-        elif self.state.ending is None:
-            self.state.ending = self.state.shown.ending = known
+            if ended is not None:
+                known = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
+                self.state.ending = self.state.shown.ending = known
 
     def _read_to_end(self) -> None:
         """Read what the run wrote before its end, so that a view of an ended run has the last step."""
@@ -215,8 +222,6 @@ class Run:
         self.source.rescan()
         while self.advance():
             pass
-        if self._exits:
-            self._take_ending()
 
     def _now(self) -> float:
         """Return the time on the run's own clock; its last event's where it ended or is on another machine."""
@@ -283,6 +288,7 @@ class Run:
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
         current.report.run.hosts = hosts
+        self._ask_for_restart(current.report.outcome)
         if self._bounds is not None:
             steps = self.state.shown.main.step_seconds.settled().quantiles
             current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
@@ -301,6 +307,14 @@ class Run:
             previous_run=self._previous_run(current),
         )
 
+    def _ask_for_restart(self, outcome: Outcome) -> None:
+        """Ask the scheduler of a run that has ended whether it starts it again: at its end, and while it is to."""
+        now = time.monotonic()
+        if self._job is None or outcome.state == "running":
+            self.is_awaited, self._asked_at = False, 0.0
+        elif not self._asked_at or (self.is_awaited and now - self._asked_at > ASK_SECONDS):
+            self.is_awaited, self._asked_at = jobs.is_awaited(self.path), now
+
     def _previous_run(self, view: View) -> PreviousRun | None:
         """Return how the run stands against the last comparable one, compared anew now and then, and at its end."""
         if self.before is None:
@@ -312,7 +326,9 @@ class Run:
         return self._previous
 
     def _label(self, label: str | None, hosts: list[FarHost]) -> str | None:
-        """Return a view's label, before it which hosts of the run are silent."""
+        """Return a view's label, before it which hosts of the run are silent, or that it is to be started again."""
+        if self.is_awaited:
+            return AWAITED if label is None else f"{AWAITED}; {label}"
         silent = [host for host in hosts if host.silent_seconds is not None]
         if not silent:
             return label
@@ -388,6 +404,8 @@ class Run:
     def close(self) -> None:
         self.source.close()
         self._members.close()
+        if self._job is not None:
+            self._job.stop()
 
 
 def _bounds() -> Bounds | None:
@@ -520,13 +538,17 @@ def _until_next_second(known: Report) -> float:
 class Follower:
     """Follow a run in a thread: pass on a frozen view at once when there is news, else every second."""
 
-    def __init__(self, path: Path, frame: float = MIN_VIEW_SECONDS, rank: int | None = None) -> None:
+    def __init__(
+        self, path: Path, frame: float = MIN_VIEW_SECONDS, rank: int | None = None, with_job: bool = True
+    ) -> None:
         """
         Args:
             frame: seconds from one view to the next at least.
             rank: the one to show first; None: the lowest.
+            with_job: whether to go on with what its job becomes: more tasks, or another start.
         """
         self._path = path
+        self._with_job = with_job
         self._frame = frame
         self._rank = rank
         self._stop = threading.Event()
@@ -553,7 +575,7 @@ class Follower:
                 for other in [shown for shown in runs if shown not in (None, rank)]:
                     runs.pop(other).close()
                 if rank not in runs:
-                    runs[rank] = Run(self._path, rank=rank)
+                    runs[rank] = Run(self._path, rank=rank, with_job=self._with_job)
                 self._follow(runs[rank], rank, on_view)
         finally:
             for run in runs.values():

@@ -162,8 +162,8 @@ def _connect(hosts: list[Host]) -> None:
         subprocess.run([*net, "add", card, "type", "veth", *there], check=True)
         subprocess.run([*net, "set", card, "master", "hub", "up"], check=True)
     for host, card in ((first, "hub"), *((other, "eth0") for other in others)):
-        for words in (("addr", "add", f"{host.address}/24", "dev", card), ("link", "set", card, "up")):
-            done = host.call("ip", *words)
+        for options in (f"addr add {host.address}/24 dev {card}", f"link set {card} up"):
+            done = host.call("ip", *options.split())
             assert done.returncode == 0, done.stderr
 
 

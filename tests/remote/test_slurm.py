@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.launch.conftest import State, wait_for
+from monitor.commands.showing import dashboard
+from monitor.commands.stop_requests import StopRequests
+from monitor.runs import catalogue
+from tests.launch.conftest import ROOT, TRAINMON, State, wait_for
 from tests.remote.cluster import MISSING, Cluster
 from tests.remote.conftest import trainings
+from trainhooks.protocol.rundir import STATE_VARIABLE
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -59,6 +66,7 @@ def test_the_tasks_of_a_step_are_one_run(cluster: Cluster, state: State) -> None
     assert len(state.runs()) == 2
     (row,) = _listed(state)
     assert (row["state"], row["step"], row["steps_total"]) == ("finished", 20, 20)
+    assert f"more: trainmon report {row['id']}\n".encode() in done.stderr
     report = _report(state, "last")
     assert report["run"]["id"] == row["id"] and report["run"]["ranks"] == 2
     assert [(rank["rank"], rank["steps"]) for rank in report["ranks"]] == [(0, 20), (1, 20)]
@@ -148,9 +156,12 @@ exec trainmon run --name resumed -- {sys.executable} -uc "$PROGRAM" $count
     cluster.environment["PROGRAM"] = RESUMED
     job = cluster.submit(script, "-N1", "-n1", "-t5", "--requeue")
     wait_for(lambda: any((row["step"] or 0) >= 20 for row in _listed(state)))  # it goes on from 10
-    assert cluster.call("scontrol", "requeue", job).returncode == 0
-    wait_for(lambda: cluster.standing(job) == "PENDING")
-    cluster.call("scontrol", "update", f"jobid={job}", "StartTime=now")
+    state.environment.update(SLURM_CONF=cluster.environment["SLURM_CONF"], PATH=cluster.environment["PATH"])
+    words = [*TRAINMON, "attach", "--job", job, "--json"]
+    viewer = subprocess.Popen(words, env=state.environment, cwd=ROOT, stdout=subprocess.PIPE)
+    assert viewer.stdout is not None and b'"running"' in viewer.stdout.readline()
+    _requeue(cluster, job)
+    _start_now(cluster, job)
     cluster.wait_for_end(job)
     assert len(state.runs()) == 2
     (row,) = _listed(state)
@@ -159,6 +170,57 @@ exec trainmon run --name resumed -- {sys.executable} -uc "$PROGRAM" $count
     assert report["progress"]["restarts"] == 1 and report["progress"]["steps_done"] == 60
     assert any("restart 1" in alert["text"] for alert in report["alerts"])
     assert report["wall"]["total"] > sum(report["wall"]["spans"].values())
+    seen = [json.loads(line) for line in viewer.stdout]  # of the viewer that was open all the while
+    assert viewer.wait() == 0
+    viewer.stdout.close()
+    assert seen[-1]["run"]["id"] == row["id"] and seen[-1]["outcome"]["state"] == "finished"
+    assert seen[-1]["progress"]["restarts"] == 1 and seen[-1]["progress"]["steps_done"] == 60
+
+
+def test_an_open_dashboard_goes_on_with_the_next_start(
+    cluster: Cluster, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job of two tasks, which are stopped and started together."""
+    cluster.environment["PROGRAM"] = RESUMED
+    words = f'srun trainmon run --name resumed -- {sys.executable} -uc "$PROGRAM"'
+    job = cluster.submit(f"{words} ${{SLURM_RESTART_COUNT:-0}}", "-N2", "-n2", "-t5", "--requeue")
+    wait_for(lambda: [row["step"] for row in _listed(state)] == [20])
+    monkeypatch.setenv(STATE_VARIABLE, str(state.path))
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, cluster.environment[name])
+    app = dashboard(catalogue.resolve("resumed"), StopRequests(), low_bandwidth=False)
+
+    async def watch() -> None:
+        async with app.run_test(size=(160, 50)) as pilot:
+
+            async def shows(text: str) -> None:
+                until, screen = time.monotonic() + 60, ""
+                while text not in screen:
+                    assert time.monotonic() < until, screen
+                    await pilot.pause(0.2)
+                    screen = "\n".join(strip.text for strip in app.screen._compositor.render_strips()).lower()
+
+            await shows("running")
+            await asyncio.to_thread(_requeue, cluster, job)
+            await shows("to be started again")
+            await asyncio.to_thread(_start_now, cluster, job)
+            await shows("restart 1: rank 0 began again")
+            await shows("finished")
+
+    asyncio.run(watch())
+    report = _report(state, "resumed")
+    assert report["run"]["ranks"] == 2 and report["outcome"]["state"] == "finished"
+    assert report["progress"]["restarts"] == 1 and report["progress"]["steps_done"] == 60
+
+
+def _requeue(cluster: Cluster, job: str) -> None:
+    assert cluster.call("scontrol", "requeue", job).returncode == 0
+    wait_for(lambda: cluster.standing(job) == "PENDING")
+
+
+def _start_now(cluster: Cluster, job: str) -> None:
+    """Do without the two minutes that Slurm leaves a requeued job alone."""
+    cluster.call("scontrol", "update", f"jobid={job}", "StartTime=now")
 
 
 RESUMED = """

@@ -93,7 +93,7 @@ def copied_together(parts: Sequence[tuple[Any, str]], job: str | None = None) ->
         for copier in copiers:
             copier.close()
         raise
-    with CopyThread(copiers[0]) if len(copiers) == 1 else JoinThread(copiers) as path:
+    with JoinThread(copiers) if len(copiers) > 1 or job is not None else CopyThread(copiers[0]) as path:
         yield path
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
 from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far
 from monitor.remote.copy_writer import BadFrame, CopyWriter
-from monitor.remote.joined import join
+from monitor.remote.far_side import MAX_STARTS
+from monitor.remote.joined import earlier_starts, join
 from monitor.remote.line import Frame, Line, LineCut, Target, open_line
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
@@ -36,6 +39,7 @@ class Copier:
         is_known: set once the copy says whether the run lives, or the first line was cut before.
         is_even: set once it has all that the run had written.
         error: why the newest line was cut.
+        others: more runs of the same job there.
     """
 
     target: Target
@@ -45,6 +49,7 @@ class Copier:
     is_known: threading.Event = field(default_factory=threading.Event)
     is_even: threading.Event = field(default_factory=threading.Event)
     error: str = ""
+    others: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, target: Target, run: str, asks: bool = True, job: str | None = None) -> Copier:
@@ -62,8 +67,8 @@ class Copier:
         try:
             line = open_line(target, asks)
             try:
-                found = _found(line, run, job)
-                return cls(target, found, copy_path(target.host, found), line)
+                found, others = _found(line, run, job)
+                return cls(target, found, copy_path(target.host, found), line, others=others)
             except BaseException:
                 line.close()
                 raise
@@ -160,9 +165,10 @@ class Copier:
 
 
 class JoinThread:
-    """Copies the parts of a job on several hosts, and joins them, while a `with` block lasts."""
+    """Copies the parts of a job, and joins them with what is there of earlier starts, while a `with` block lasts."""
 
     def __init__(self, copiers: list[Copier]) -> None:
+        self._copiers = copiers
         self._copies = [CopyThread(copier) for copier in copiers]
 
     def __enter__(self) -> Path:
@@ -171,7 +177,9 @@ class JoinThread:
             UserError: they are not parts of one job.
         """
         try:
-            return join([copy.__enter__() for copy in self._copies])
+            parts = [copy.__enter__() for copy in self._copies]
+            parts += earlier_starts(parts[0], [path for copier in self._copiers for path in _others(copier)])
+            return join(parts) if len(parts) > 1 else parts[0]
         except BaseException:
             self.__exit__()
             raise
@@ -211,17 +219,31 @@ class CopyThread:
             self._thread.join(3.0)
 
 
-def _found(line: Line, run: str, job: str | None) -> str:
+def _others(copier: Copier) -> Iterator[Path]:
+    """Yield copies of the other runs of the job on a host, as far as they can be had."""
+    for run in copier.others:
+        with contextlib.suppress(UserError, OSError):
+            path = copy_path(copier.target.host, run)
+            if not (path / rundir.EXIT).exists():  # it was copied before, to its end
+                Copier.open(copier.target, run, asks=False).copy_once()
+            yield path
+
+
+def _found(line: Line, run: str, job: str | None) -> tuple[str, tuple[str, ...]]:
     line.send({"do": "find", "run": run, "job": job})
     until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:
         for frame in line.frames(READ_SECONDS):
             if frame.kind == "refused":
                 raise LineCut(clean(frame.header.get("text"), 2 * MAX_NAME))
-            found = frame.header.get("run")
-            if frame.kind == "found" and isinstance(found, str) and found == clean(found, MAX_NAME) and found:
-                return found
+            found, others = frame.header.get("run"), frame.header.get("others")
+            if frame.kind == "found" and _is_name(found):
+                return found, tuple(filter(_is_name, others[:MAX_STARTS] if isinstance(others, list) else ()))
     raise LineCut("no answer")
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value == clean(value, MAX_NAME) and value != ""
 
 
 def _note_time(clock: Clock, sent: dict[int, float], frame: Frame) -> None:

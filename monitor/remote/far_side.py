@@ -42,6 +42,7 @@ FRESH_SECONDS = 90.0  # a journal of another machine on a shared disk is written
 FIRST_OUTPUT = 1 << 20  # bytes of a training's output that a new copy begins with
 PEEKED_RUNS = 40
 MAX_JOB_RUNS = 200  # the newest, which are searched for a job
+MAX_STARTS = 8  # other runs of a job that are named with the one that was found
 MAX_HELLO = 64 * 1024  # bytes of a journal's first line
 PEEKED_JOURNALS = 8  # of a run
 HEAD_BYTES, TAIL_BYTES = 8 * 1024, 16 * 1024  # of a journal, for a list of runs
@@ -138,7 +139,8 @@ class FarSide:
             found = [run for run in runs if run.name == text] or [run for run, name in names if name == text][:1]
             found = found or [run for run in runs if run.name.startswith(text)]
         if len(found) == 1:
-            self.send({"kind": "found", "run": found[0].name})
+            others = [run.name for run in runs if run != found[0]][:MAX_STARTS] if job else []
+            self.send({"kind": "found", "run": found[0].name, "others": others})
         elif not runs:
             self._refuse(f"no runs in {rundir.runs_dir()}")
         elif found:

@@ -56,6 +56,18 @@ def join(parts: Sequence[Path]) -> Path:
     return together(f"{rundir.slug(parts[0].name, 100)}-{digest}", parts)
 
 
+def earlier_starts(part: Path, others: Sequence[Path]) -> list[Path]:
+    """Return those of the others that are of the same job and were begun before it was started again."""
+    key = key_over_hosts(_environment(_first_line(part) or {}))
+    return [
+        other
+        for other in others
+        if key is not None
+        and key_over_hosts(_environment(_first_line(other) or {})) == key
+        and _restart(other) < _restart(part)
+    ]
+
+
 def together(name: str, parts: Sequence[Path]) -> Path:
     """Return the directory of a run that is made of these parts, the lowest rank's first, with what they hold now.
 

@@ -223,6 +223,25 @@ def _start_now(cluster: Cluster, job: str) -> None:
     cluster.call("scontrol", "update", f"jobid={job}", "StartTime=now")
 
 
+def test_an_earlier_start_is_joined_where_its_node_keeps_it(cluster: Cluster, state: State, near: State) -> None:
+    """Nodes that share nothing: the job's next start has the same ones."""
+    cluster.keep(f"{state.path}-$SLURMD_NODENAME")
+    cluster.environment["PROGRAM"] = RESUMED.replace("60", "500").replace("(5 if", "(30 if")
+    near.environment.update(SLURM_CONF=cluster.environment["SLURM_CONF"], PATH=cluster.environment["PATH"])
+    words = f'srun trainmon run --name resumed -- {sys.executable} -uc "$PROGRAM"'
+    job = cluster.submit(f"{words} ${{SLURM_RESTART_COUNT:-0}}", "-N2", "-n2", "-t5", "--requeue")
+    nodes = [State(Path(f"{state.path}-{name}")) for name in ("n1", "n2")]
+    wait_for(lambda: [row["step"] for row in _listed(nodes[0])] == [20])  # it stands there
+    _requeue(cluster, job)
+    _start_now(cluster, job)
+    wait_for(lambda: all(len(list(node.path.glob("runs/*/rank-*.jsonl"))) == 2 for node in nodes))
+    done = near.call("attach", "--job", job, "--json", timeout=150)
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["progress"]["restarts"] == 1 and last["progress"]["steps_done"] == 500
+    assert last["run"]["ranks"] == 2 and last["outcome"]["state"] == "finished"
+
+
 RESUMED = """
 import sys, time
 import trainhooks as th

@@ -36,7 +36,7 @@ class Copier:
 
     Attributes:
         path: the copy's directory.
-        is_known: set once the copy says whether the run lives, or the first line was cut before.
+        is_known: set once the copy says whether the run lives, by which clock, or the first line was cut before.
         is_even: set once it has all that the run had written.
         error: why the newest line was cut.
         others: more runs of the same job there.
@@ -117,7 +117,8 @@ class Copier:
                     elif frame.kind == "state":
                         far = _noted(far, clock, frame)
                         write_far(self.path, far)
-                        self.is_known.set()
+                        if far.clock is not None:  # a part of a job is not read before
+                            self.is_known.set()
                     elif frame.kind == "refused":
                         raise LineCut(clean(frame.header.get("text"), MAX_NAME))
                     elif frame.kind == "even":

@@ -100,6 +100,7 @@ def refresh(run: Path) -> None:
         return
     lead, lead_far = parts[0]
     moved, before, last = {}, shifts(run), newest([part for part, _ in parts])
+    links = []
     for place, (part, far) in enumerate(parts):
         seconds, is_before = _shift(lead, lead_far, part, far), part not in last
         for journal in rundir.journals(part):
@@ -107,14 +108,16 @@ def refresh(run: Path) -> None:
             is_told = place and journal.name.startswith("console-")  # what all hosts print alike
             if is_told or (is_before and not journal.name.startswith("rank-")):
                 continue
-            _link(run / name, part / journal.name)
-            if seconds is None:
+            if seconds is None:  # read by another clock than its own it would be years off, for good
                 continue
+            links.append((run / name, part / journal.name))
             known, doubt = before.get(name), (far.uncertainty or 0.0) + (lead_far.uncertainty or 0.0)
             # A little jitter must not move steps that follow each other apart.
             moved[name] = seconds if known is None or abs(known - seconds) > doubt else known
     if moved != before:
         rundir.write_json(run / CLOCKS, moved)
+    for shown, file in links:
+        _link(shown, file)
     console = run / rundir.CONSOLE
     if os.path.lexists(console) and os.path.realpath(console) != os.path.realpath(lead / rundir.CONSOLE):
         console.unlink(missing_ok=True)

@@ -30,8 +30,14 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path / "near"))
 
 
-def _part(host: str, rank: int, began: float, ended: float | None, job: str = "job7") -> Path:
-    """Return the copy of a part of a job that torchrun has named."""
+def _part(
+    host: str, rank: int, began: float, ended: float | None, job: str = "job7", clock: float | None = 0.0
+) -> Path:
+    """Return the copy of a part of a job that torchrun has named.
+
+    Args:
+        clock: seconds that the host's clock is ahead; None: not known yet.
+    """
     copy = copy_path(host, "train-1")
     rundir.write_json(copy / rundir.IDENTITY, {"started": began, "boot_id": host})
     if ended is not None:
@@ -40,7 +46,7 @@ def _part(host: str, rank: int, began: float, ended: float | None, job: str = "j
     hello = {"kind": "hello", "producer": f"p{rank}", "seq": 0, "t": 1.0, "rank": rank}
     line = json.dumps({**hello, "facts": {"environment": environment}})
     (copy / f"rank-{rank}-p{rank}.jsonl").write_text(line + "\n")
-    write_far(copy, Far(host, "train-1", alive=ended is None, heard=time.time()))
+    write_far(copy, Far(host, "train-1", alive=ended is None, heard=time.time(), clock=clock))
     return copy
 
 
@@ -57,6 +63,17 @@ def test_parts_that_lived_together_are_one_job() -> None:
     assert {journal.name for journal in rundir.journals(run)} == {"rank-0-p0.jsonl", "rank-1-p1.jsonl"}
     far = far_of(run)
     assert far is not None and far.host == "a" and far.alive
+
+
+def test_a_part_is_read_once_its_clock_is_known() -> None:
+    now = time.time()
+    part = _part("b", 1, now - 300, None, clock=None)
+    run = join([_part("a", 0, now - 299, None), part])
+    assert {journal.name for journal in rundir.journals(run)} == {"rank-0-p0.jsonl"}
+    write_far(part, Far("b", "train-1", alive=True, heard=now, clock=5000.0))
+    refresh(run)
+    assert {journal.name for journal in rundir.journals(run)} == {"rank-0-p0.jsonl", "rank-1-p1.jsonl"}
+    assert shifts(run)["rank-1-p1.jsonl"] == -5000.0
 
 
 @pytest.mark.parametrize("job", ["none", ""])

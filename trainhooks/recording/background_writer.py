@@ -46,10 +46,13 @@ from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
 from trainhooks.recording.tasks import waiting_tasks
 from trainhooks.recording.trace_events import TraceEvents
+from trainhooks.recording.turns import Turns
 
 WAKE_SECONDS = 0.05
 ACTOR_WAKE_SECONDS = 0.5  # of a process that only steps environments: there may be many, and each puts as seldom
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
+MAX_AT_ONCE = 4 * SLICE_ENTRIES  # without that, where the phase of a moment is to be known
+FLOODED_SECONDS = 0.002  # until the next sample's moment, where entries of the one before are too many
 MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
 MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
 MAX_ERROR = 1024  # characters of an error: one for want of memory names each process on its GPU
@@ -86,7 +89,6 @@ class BackgroundWriter:
         role: Callable[[], Optional[str]],
     ) -> None:
         self._lanes = lanes
-        self._wait = wait
         self._error = error
         self._parted = parted
         self.producer = uuid.uuid4().hex[:8]
@@ -104,6 +106,7 @@ class BackgroundWriter:
         self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
+        self._turns = Turns(wait)
         self._steps_seen = 0, monotonic_seconds()  # steps of the process, and when a pulse showed the last of them
         self._place: Optional[Place] = None  # last stack position of the primary lane's thread
         self._cpu = 0.0, 0.0  # seconds of the clock and of the process at the last pulse
@@ -154,16 +157,23 @@ class BackgroundWriter:
     def _record(self) -> bool:
         """Record until the end of the program, what a flood left included. Return False for a pause."""
         flooded, asked, ended = False, monotonic_seconds(), 0
-        while not (ended := self._wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
+        wait = self._turns.wait
+        while not (ended := wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
             self._room.make()
             try:
+                rested = not flooded
                 if not (flooded or self._is_actor or self._process.primary is None):
                     overslept = monotonic_seconds() - asked - WAKE_SECONDS
                     self._late_wakes.add(overslept)
                     self._busy_threads.add(overslept)
-                flooded = self._assemble(rested=not flooded) > MAX_PASS_ENTRIES
+                    # At once, before anything of ours lets the training go on.
+                    rested = not self._guarded("samples of the stack", self._sample_stack)
+                    ended = self._turns.ended
+                    if ended:
+                        break
+                flooded = self._assemble(rested) > MAX_PASS_ENTRIES
                 if not flooded:
-                    self._guarded("samples of the stack", self._sample_stack)
+                    self._guarded("samples of the stack", self._tell_samples)
                     sources.read_wanted()
                 self._write()
                 # Once there is nothing of ours that waits, and would be counted.
@@ -335,23 +345,58 @@ class BackgroundWriter:
             caller.close()
 
     def forget(self) -> None:
-        """In a forked child: leave the parent's socket to the parent, and do not trace its allocations."""
+        """In a forked child: what the thread has changed for a moment is as before; the parent's socket is its own."""
+        self._turns.restore()
         if self._control is not None:
             self._control.forget()
         self._growth.stop(closes=False)
         forget_pause()
 
-    def _sample_stack(self) -> None:
-        """Sample the training's stack, for the time that its phases do not explain."""
+    def _sample_stack(self) -> bool:
+        """Sample the training's stack, for the time that its phases do not explain.
+
+        Returns:
+            Whether entries were assembled for it.
+        """
+        primary, sampler, now = self._process.primary, self._sampler, monotonic_seconds()
+        lane = None if primary is None else primary.lane
+        if primary is None or lane is None or lane.thread.ident is None or not sampler.is_due(now):
+            return False
+        had_entries = len(lane.entries) > 0
+        if len(lane.entries) > SLICE_ENTRIES:  # too many to find the phase of this moment
+            self._assemble_lanes(rested=False)
+            if self._turns.wait(FLOODED_SECONDS):
+                return True
+            self._room.renew()
+        phase = self._phase_now(primary, lane)
+        self._place = place = sampler.look(lane.thread.ident, phase)
+        # Beside a busy thread it is not the training that holds the interpreter.
+        if place is None or not self._turns.was_held or self._busy_threads.found:
+            sampler.count(phase, place, now)
+            return had_entries
+        sampler.hold(phase)
+        for _ in self._turns.take() if self._turns.may_take(now) else ():
+            self._room.renew()
+            had_entries = had_entries or len(lane.entries) > 0
+            phase = self._phase_now(primary, lane)
+            sampler.found_held(phase, sampler.look(lane.thread.ident, phase))
+        return had_entries
+
+    def _phase_now(self, primary: Assembler, lane: Lane) -> str:
+        """Return what is open in the training, by all that its lane holds. Nothing lets it go on meanwhile."""
+        left = min(len(lane.entries), MAX_AT_ONCE)
+        while left > 0:
+            left -= self._assembler_of(lane).assemble(lane.entries, SLICE_ENTRIES)
+            self._stamp(primary.events)
+        return primary.current_phase()
+
+    def _tell_samples(self) -> None:
         primary = self._process.primary
-        now = monotonic_seconds()
         if primary is not None and primary.ended is not None:
             name, at = primary.ended
             self._sampler.phase_ended(name, at / NANOSECOND)
             primary.ended = None
-        if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
-            self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase(), now)
-        self._stamp(self._frames(now))
+        self._stamp(self._frames(monotonic_seconds()))
 
     def _frames(self, now: float, is_last: bool = False) -> List[Dict[str, Any]]:
         frames = self._sampler.report(now, is_last)

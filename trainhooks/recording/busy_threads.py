@@ -26,13 +26,17 @@ TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class BusyThreads:
-    """Ask `facts` now and then for the busiest thread. `add` each wake-up."""
+    """Ask `facts` now and then for the busiest thread. `add` each wake-up.
+
+    Attributes:
+        found: what `facts` returned last.
+    """
 
     def __init__(self) -> None:
         self._late: Deque[float] = deque(maxlen=4 * MIN_WAKES)
         self._seconds: Dict[int, float] = {}  # of CPU, by thread
         self._read_at: Optional[float] = None
-        self._found: Dict[str, Any] = {}
+        self.found: Dict[str, Any] = {}
 
     def add(self, overslept: float) -> None:
         """Add a wake-up that came so many seconds late."""
@@ -45,7 +49,7 @@ class BusyThreads:
             training: the id of the thread that trains.
         """
         if self._read_at is not None and now - self._read_at < PERIOD_SECONDS:
-            return self._found
+            return self.found
         elapsed = None if self._read_at is None else now - self._read_at
         late = median(self._late) if len(self._late) >= MIN_WAKES else 0.0
         before, self._seconds, self._read_at = self._seconds, {}, now
@@ -64,9 +68,9 @@ class BusyThreads:
         if busiest is not None and elapsed and most >= MIN_SHARE * elapsed and late >= MIN_LATE_SECONDS:
             place = thread_place(busiest.ident or 0)
             name = clean(str(busiest.name), MAX_NAME)
-            self._found = {"name": name, "share": round(min(1.0, most / elapsed), 2), "late": round(late, 4)}
-            self._found["place"] = None if place is None else str(place)
-        return self._found
+            self.found = {"name": name, "share": round(min(1.0, most / elapsed), 2), "late": round(late, 4)}
+            self.found["place"] = None if place is None else str(place)
+        return self.found
 
 
 def _cpu_seconds(thread: int) -> Optional[float]:

@@ -14,14 +14,15 @@ import re
 import sys
 import sysconfig
 import threading
+from collections import deque
 from itertools import islice
 from types import CodeType, FrameType
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import MAX_NAME, MAX_OTHER_THREADS, clean
-from trainhooks.protocol.places import MAX_FRAMES, Line, Place, ThreadStack
+from trainhooks.protocol.places import MAX_FRAMES, OTHERS, Line, Place, ThreadStack
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 from trainhooks.recording import program_package, sources
 
@@ -30,6 +31,7 @@ MAX_CALL_LINES = 40  # source lines; a longer call is not named
 MAX_CALL_NAME = 48  # characters
 FRAMES_VARIABLE = "TRAINMON_FRAMES"
 MAX_REPORTED_PLACES = 100  # between two reports; further ones are not counted
+MAX_LOOKS = 32  # of a phase, the newest, that samples of unknown place are divided among
 MAX_RAISED = 2000  # frames of a traceback
 MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
 
@@ -193,6 +195,8 @@ class Sampler:
     def __init__(self) -> None:
         self.wanted = os.environ.get(FRAMES_VARIABLE, "1") != "0"
         self._rows: Dict[Tuple[str, Place], int] = {}
+        self._held: Dict[str, int] = {}  # samples whose place is not known, by phase
+        self._looks: Dict[str, Deque[Place]] = {}  # that say what their places are like
         self._latest: Optional[Tuple[float, Tuple[str, Place]]] = None  # the newest sample: its time, and its row
         self._activities: Dict[_Key, Optional[str]] = {}  # of the user's own calls
         self._first: Optional[float] = None  # when sampling began
@@ -215,20 +219,50 @@ class Sampler:
 
     def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[Place]:
         """Count the thread's innermost user frame under `phase`, and return it."""
-        self._latest = None
+        place = self.look(thread, phase)
+        self.count(phase, place, now)
+        return place
+
+    def count(self, phase: str, place: Optional[Place], now: float) -> None:
+        """Count a sample."""
+        key = None if place is None else self._add(phase, place)
+        self._latest = None if key is None else (now, key)
+
+    def look(self, thread: int, phase: str) -> Optional[Place]:
+        """Return the thread's innermost user frame, uncounted."""
         # The frames are let go of before their source is read, which can take long on a slow disk.
         outside = phase == BETWEEN_STEPS
         stack = _stack(_positions(sys._current_frames().get(thread)), outside) if self.wanted else None
-        place = None if stack is None else self.placed(stack)
-        if place is None:
-            return None
+        return None if stack is None else self.placed(stack)
+
+    def hold(self, phase: str) -> None:
+        """Count a sample whose place is unknown: the thread held the interpreter until it chose to let go of it."""
+        self._held[phase] = self._held.get(phase, 0) + 1
+        self._latest = None
+
+    def found_held(self, phase: str, place: Optional[Place]) -> None:
+        """Note where the thread held the interpreter at a moment that it did not choose."""
+        if place is not None and (phase in self._looks or len(self._looks) < MAX_REPORTED_PLACES):
+            self._looks.setdefault(phase, deque(maxlen=MAX_LOOKS)).append(place)
+
+    def _divide_held(self) -> None:
+        """Divide the samples of unknown place among the newest looks of their phase."""
+        for phase, samples in self._held.items():
+            looks = self._looks.get(phase) or deque((OTHERS,))
+            for _ in range(samples):
+                self._add(phase, looks[0])
+                looks.rotate(-1)
+        self._held.clear()
+
+    def _add(self, phase: str, place: Place) -> Optional[Tuple[str, Place]]:
+        """Count a sample. Return its row; None where there are too many rows."""
         key = (phase, place)
         if key not in self._rows and len(self._rows) >= MAX_REPORTED_PLACES // 2:
             key = (phase, place._replace(library=None))  # a library's places can be many
-        if key in self._rows or len(self._rows) < MAX_REPORTED_PLACES:
-            self._rows[key] = self._rows.get(key, 0) + 1
-            self._latest = now, key
-        return place
+        if key not in self._rows and len(self._rows) >= MAX_REPORTED_PLACES:
+            return None
+        self._rows[key] = self._rows.get(key, 0) + 1
+        return key
 
     def place_of(self, positions: Iterable[Position]) -> Optional[Place]:
         """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
@@ -259,6 +293,7 @@ class Sampler:
         waited = now - self._begin
         if not (is_last or period != self._period or waited >= (FIRST_REPORT_SECONDS if is_early else FRAMES_SECONDS)):
             return None
+        self._divide_held()
         rows, begin = self._rows, self._begin
         self._rows, self._begin, self._period = {}, now, period
         if not rows:

@@ -1,0 +1,100 @@
+"""Wait for the interpreter without a say of the training in when that is.
+
+Only one thread runs Python at a time. A thread of ours that wakes while the training runs Python waits until that lets
+go: in a call that waits or computes without the interpreter, or after 5 ms. What holds it for less, a tokenizer or some
+lines of Python between two operations, would never be seen, and its time be told of the operation that comes next.
+
+So a wake-up tells whether it had to wait. After some that had to, a few more have their turn at once, by a short switch
+interval: for hundredths of the time, and only while this thread waits. Who asks for the interval is told the program's.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from typing import Any, Callable, Iterator, Optional, Tuple
+
+TURN_SECONDS = 13e-6  # unlike what a program would choose: one that it sets meanwhile stays
+MAX_APART = 0.006  # seconds between two turns, at random: what holds the interpreter for longer is seen anyway
+MAX_TURNS, MAX_SECONDS = 4, 0.05  # in a row
+# Of the time, in which other threads change places more often; a short run needs some soon.
+SHARE, SECONDS_AT_FIRST = 0.02, 0.05
+
+
+def waits() -> Optional[int]:
+    """Return how often this thread has slept so far; None: unknown on this system."""
+    try:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+class Turns:
+    """The waits of a thread of ours.
+
+    Args:
+        sleep: sleeps at most so many seconds; returns why the thread is to return from its work, else 0.
+
+    Attributes:
+        was_held: whether another thread held the interpreter when the last wait was over; None: unknown.
+        ended: what the last `sleep` returned.
+    """
+
+    def __init__(self, sleep: Callable[[float], int]) -> None:
+        self._sleep = sleep
+        self.was_held: Optional[bool] = None
+        self.ended = 0
+        self._first: Optional[float] = None  # when turns were first wanted
+        self._spent = 0.0  # seconds with a short interval
+        self._program: Optional[Tuple[float, Any]] = None  # its interval, and what tells it, while ours holds
+
+    def wait(self, seconds: float) -> int:
+        """Wait at most so long. Return why the thread is to return from its work, else 0."""
+        before = waits()
+        self.ended = self._sleep(seconds)
+        after = waits()
+        # The wait itself is one; who finds the interpreter held sleeps once more.
+        self.was_held = None if before is None or after is None else after - before > 1
+        return self.ended
+
+    def may_take(self, now: float) -> bool:
+        """Return whether turns may be taken now."""
+        if self._first is None:
+            self._first = now
+        within = self._spent <= SECONDS_AT_FIRST + SHARE * (now - self._first)
+        # Who has imported `getswitchinterval` by name would read ours; nobody imports the other.
+        return within and sys.getrefcount(sys.getswitchinterval) <= sys.getrefcount(sys.call_tracing)
+
+    def take(self) -> Iterator[None]:
+        """Take turns at random moments. Yields in each that took the interpreter from another thread."""
+        until, taken, is_first = time.monotonic() + MAX_SECONDS, 0, True
+        while taken < MAX_TURNS and time.monotonic() < until and not self.ended:
+            self._take_one(MAX_APART * int.from_bytes(os.urandom(2), "big") / 65536)
+            # The first follows a moment that the training chose, when it let go of the interpreter.
+            if self.was_held and not is_first and not self.ended:
+                taken += 1
+                yield
+            is_first = False
+
+    def _take_one(self, seconds: float) -> None:
+        began, tells = time.monotonic(), sys.getswitchinterval
+        interval = tells()
+        self._program = interval, tells
+        sys.getswitchinterval = interval.conjugate  # a function that returns it
+        sys.setswitchinterval(TURN_SECONDS)
+        try:
+            self.wait(seconds)
+        finally:
+            self.restore()
+            self._spent += time.monotonic() - began
+
+    def restore(self) -> None:
+        """Give the program its interval back, unless it has set one."""
+        if self._program is None:
+            return
+        (interval, tells), self._program = self._program, None
+        if abs(tells() - TURN_SECONDS) < 1e-9:
+            sys.setswitchinterval(interval)
+        sys.getswitchinterval = tells

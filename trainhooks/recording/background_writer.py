@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
@@ -37,7 +38,7 @@ from trainhooks.recording.collective_times import CollectiveTimes
 from trainhooks.recording.collectives import newest_collectives
 from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
-from trainhooks.recording.frames import Sampler, error_place, error_text, other_threads, thread_stacks
+from trainhooks.recording.frames import Sampler, Stack, error_place, error_text, other_threads, thread_stacks
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.gc_room import CollectorRoom, forget_pause
 from trainhooks.recording.memory_growth import GrowthWatch
@@ -370,17 +371,23 @@ class BackgroundWriter:
             self._room.renew()
         phase = self._phase_now(primary, lane)
         self._place = place = sampler.look(lane.thread.ident, phase)
-        # Beside a busy thread it is not the training that holds the interpreter.
-        if place is None or not self._turns.was_held or self._busy_threads.found:
+        # Beside another thread that holds it, turns would change how long the training waits for the interpreter.
+        if place is None or not self._turns.was_held or not self._busy_threads.only_one:
             sampler.count(phase, place, now)
             return had_entries
         sampler.hold(phase)
-        for _ in self._turns.take() if self._turns.may_take(now) else ():
+        look = partial(self._quick_look, primary, lane, phase)
+        for stack, count, live in self._turns.take(look) if self._turns.may_take(now) else ():
             self._room.renew()
-            had_entries = had_entries or len(lane.entries) > 0
-            phase = self._phase_now(primary, lane)
-            sampler.found_held(phase, sampler.look(lane.thread.ident, phase))
+            had_entries = had_entries or count > 0
+            if count <= MAX_AT_ONCE:
+                phase = live or self._phase_after(count, primary, lane)
+                sampler.found_held(phase, sampler.placed(stack))
         return had_entries
+
+    def _quick_look(self, primary: Assembler, lane: Lane, before: str) -> Tuple[Stack, int, Optional[str]]:
+        """Return where the training is, how many entries its lane holds, and what is open where that needs none."""
+        return self._sampler.stack(lane.thread.ident or 0, before), len(lane.entries), primary.live_phase()
 
     def _phase_now(self, primary: Assembler, lane: Lane) -> str:
         """Return what is open in the training, by all that its lane holds. Nothing lets it go on meanwhile."""
@@ -388,6 +395,18 @@ class BackgroundWriter:
         while left > 0:
             left -= self._assembler_of(lane).assemble(lane.entries, SLICE_ENTRIES)
             self._stamp(primary.events)
+        return primary.current_phase()
+
+    def _phase_after(self, count: int, primary: Assembler, lane: Lane) -> str:
+        """Return what was open when the lane held so many entries; more may have come."""
+        batches = self._assembler_of(lane)
+        marks = batches.marks
+        batches.marks = [] if marks is None else marks  # so they are taken one by one, and no whole steps
+        try:
+            batches.assemble(lane.entries, count)
+        finally:
+            batches.marks = marks
+        self._stamp(primary.events)
         return primary.current_phase()
 
     def _tell_samples(self) -> None:

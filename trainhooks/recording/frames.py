@@ -69,7 +69,7 @@ class Position(NamedTuple):
         return code.co_filename, code.co_firstlineno, code.co_name, self.instruction
 
 
-class _Stack(NamedTuple):
+class Stack(NamedTuple):
     """One sample: the innermost frame of the user's code, of a library that it called, and of all that it called."""
 
     users: Optional[Position]
@@ -231,9 +231,11 @@ class Sampler:
     def look(self, thread: int, phase: str) -> Optional[Place]:
         """Return the thread's innermost user frame, uncounted."""
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        outside = phase == BETWEEN_STEPS
-        stack = _stack(_positions(sys._current_frames().get(thread)), outside) if self.wanted else None
-        return None if stack is None else self.placed(stack)
+        return self.placed(self.stack(thread, phase)) if self.wanted else None
+
+    def stack(self, thread: int, phase: str) -> Stack:
+        """Return what `placed` needs to know of a thread, quickly."""
+        return _stack(_positions(sys._current_frames().get(thread)), outside=phase == BETWEEN_STEPS)
 
     def hold(self, phase: str) -> None:
         """Count a sample whose place is unknown: the thread held the interpreter until it chose to let go of it."""
@@ -268,7 +270,7 @@ class Sampler:
         """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
         return self.placed(_stack(positions))
 
-    def placed(self, stack: _Stack) -> Optional[Place]:
+    def placed(self, stack: Stack) -> Optional[Place]:
         return _place(stack, self._activity(stack) or "")
 
     def phase_ended(self, phase: str, t: float) -> None:
@@ -306,7 +308,7 @@ class Sampler:
             begin=begin,
         )
 
-    def _activity(self, stack: _Stack) -> Optional[str]:
+    def _activity(self, stack: Stack) -> Optional[str]:
         """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
         inside = [(calls.package_path(path, LIBRARY), function) for path, function in stack.inside]
         found = calls.library_activity(inside)
@@ -327,7 +329,7 @@ class Sampler:
         return self._activities[key]
 
 
-def _place(stack: _Stack, activity: str = "") -> Optional[Place]:
+def _place(stack: Stack, activity: str = "") -> Optional[Place]:
     """Return the innermost frame of the user's code, else the innermost of all, with the library that runs inside.
 
     Torch and the standard library count as such only where it is unclear what the user's line calls.
@@ -393,7 +395,7 @@ def other_threads(sampler: Sampler, training: int) -> List[Tuple[str, str, str]]
     return found
 
 
-def _idles(stack: _Stack) -> bool:
+def _idles(stack: Stack) -> bool:
     """Return whether a thread is a pool's that has nothing to do."""
     return any(path.endswith(os.path.join("futures", "thread.py")) for path, _ in stack.inside)
 
@@ -408,7 +410,7 @@ def thread_place(thread: int) -> Optional[Place]:
     return _place(_stack(_positions(sys._current_frames().get(thread))))
 
 
-def _stack(positions: Iterable[Position], outside: bool = False) -> _Stack:
+def _stack(positions: Iterable[Position], outside: bool = False) -> Stack:
     """Return what a sample needs to know of a stack, whose positions come with the innermost first.
 
     Args:
@@ -417,7 +419,7 @@ def _stack(positions: Iterable[Position], outside: bool = False) -> _Stack:
     innermost: Optional[Position] = None
     library: Optional[Position] = None
     inside: List[Tuple[str, str]] = []
-    found: Optional[_Stack] = None
+    found: Optional[Stack] = None
     in_model = False  # a model's call lies around what was found so far
     for position in positions:
         path = position.code.co_filename
@@ -425,7 +427,7 @@ def _stack(positions: Iterable[Position], outside: bool = False) -> _Stack:
             continue
         if is_users(path):
             if found is None or in_model:
-                found, in_model = _Stack(position, library, innermost, list(inside)), False
+                found, in_model = Stack(position, library, innermost, list(inside)), False
             if not outside:
                 break
             continue
@@ -437,7 +439,7 @@ def _stack(positions: Iterable[Position], outside: bool = False) -> _Stack:
         inside.append((path, position.code.co_name))
         if len(inside) > MAX_LIBRARY_FRAMES:
             del inside[0]  # the outer ones say what was called
-    return found or _Stack(None, library, innermost, inside)
+    return found or Stack(None, library, innermost, inside)
 
 
 def _positions(frame: Optional[FrameType]) -> Iterator[Position]:

@@ -14,13 +14,15 @@ import os
 import resource
 import sys
 import time
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
-TURN_SECONDS = 13e-6  # unlike what a program would choose: one that it sets meanwhile stays
+TURN_SECONDS = 31e-6  # unlike what a program would choose: one that it sets meanwhile stays
 MAX_APART = 0.006  # seconds between two turns, at random: what holds the interpreter for longer is seen anyway
 MAX_TURNS, MAX_SECONDS = 4, 0.05  # in a row
 # Of the time, in which other threads change places more often; a short run needs some soon.
 SHARE, SECONDS_AT_FIRST = 0.02, 0.05
+
+T = TypeVar("T")
 
 
 def waits() -> Optional[int]:
@@ -67,25 +69,35 @@ class Turns:
         # Who has imported `getswitchinterval` by name would read ours; nobody imports the other.
         return within and sys.getrefcount(sys.getswitchinterval) <= sys.getrefcount(sys.call_tracing)
 
-    def take(self) -> Iterator[None]:
-        """Take turns at random moments. Yields in each that took the interpreter from another thread."""
+    def take(self, look: Callable[[], T]) -> Iterator[T]:
+        """Take turns at random moments. Yields what `look` found in each that took the interpreter from another thread.
+
+        Args:
+            look: is to be done in some ten microseconds: then the other thread has its turn again.
+        """
         until, taken, is_first = time.monotonic() + MAX_SECONDS, 0, True
         while taken < MAX_TURNS and time.monotonic() < until and not self.ended:
-            self._take_one(MAX_APART * int.from_bytes(os.urandom(2), "big") / 65536)
+            found = self._take_one(look, MAX_APART * int.from_bytes(os.urandom(2), "big") / 65536)
             # The first follows a moment that the training chose, when it let go of the interpreter.
             if self.was_held and not is_first and not self.ended:
                 taken += 1
-                yield
+                yield found
             is_first = False
 
-    def _take_one(self, seconds: float) -> None:
+    def _take_one(self, look: Callable[[], T], seconds: float) -> T:
         began, tells = time.monotonic(), sys.getswitchinterval
         interval = tells()
         self._program = interval, tells
-        sys.getswitchinterval = interval.conjugate  # a function that returns it
+
+        def getswitchinterval() -> float:  # whoever keeps it is told the truth later, too
+            now = tells()
+            return interval if _is_ours(now) else now
+
+        sys.getswitchinterval = getswitchinterval
         sys.setswitchinterval(TURN_SECONDS)
         try:
             self.wait(seconds)
+            return look()
         finally:
             self.restore()
             self._spent += time.monotonic() - began
@@ -95,6 +107,10 @@ class Turns:
         if self._program is None:
             return
         (interval, tells), self._program = self._program, None
-        if abs(tells() - TURN_SECONDS) < 1e-9:
+        if _is_ours(tells()):
             sys.setswitchinterval(interval)
         sys.getswitchinterval = tells
+
+
+def _is_ours(interval: float) -> bool:
+    return abs(interval - TURN_SECONDS) < 1e-9

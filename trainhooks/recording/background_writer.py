@@ -392,7 +392,7 @@ class BackgroundWriter:
     def _phase_now(self, primary: Assembler, lane: Lane) -> str:
         """Return what is open in the training, by all that its lane holds. Nothing lets it go on meanwhile."""
         left = min(len(lane.entries), MAX_AT_ONCE)
-        while left > 0:
+        while left > 0 and lane.entries:
             left -= self._assembler_of(lane).assemble(lane.entries, SLICE_ENTRIES)
             self._stamp(primary.events)
         return primary.current_phase()

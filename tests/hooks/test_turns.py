@@ -65,14 +65,14 @@ def work(seconds, seen):
 ours, before, after = set(), set(), set()
 with th.step():
     work(3, before)
-    sys.setswitchinterval(0.002); work(1, after)
+    sys.setswitchinterval(0.003701); own = sys.getswitchinterval(); work(1, after)
 children = set()
 for _ in range(40):
     work(0.02, after)
     child = os.fork()
-    if not child: os._exit(not (sys.getswitchinterval() == 0.002 and sys.getswitchinterval.__self__ is sys))
+    if not child: os._exit(not (sys.getswitchinterval() == own and sys.getswitchinterval.__self__ is sys))
     children.add(os.waitpid(child, 0)[1])
-print(before, after, children, sys.getprofile(), sys.gettrace(), signal.getsignal(signal.SIGALRM), len(ours))
+print(before, after == {own}, children, sys.getprofile(), sys.gettrace(), signal.getsignal(signal.SIGALRM), len(ours))
 """
 
 
@@ -81,4 +81,4 @@ print(before, after, children, sys.getprofile(), sys.gettrace(), signal.getsigna
 def test_the_program_sees_its_own_switch_interval(train: Trainings, imported: str, answers: int) -> None:
     told = train(ASKS.replace("IMPORTED", imported))
     # The last number: in how many ways the question was answered, so that a test of nothing is seen.
-    assert told.out.strip() == f"{{0.005}} {{0.002}} {{0}} None None 0 {answers}", told.err
+    assert told.out.strip() == f"{{0.005}} True {{0}} None None 0 {answers}", told.err

@@ -14,9 +14,11 @@ import os
 import resource
 import sys
 import time
+from types import BuiltinFunctionType
 from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
 TURN_SECONDS = 31e-6  # unlike what a program would choose: one that it sets meanwhile stays
+HALF = 5e-7  # what is set is cut to microseconds
 MAX_APART = 0.006  # seconds between two turns, at random: what holds the interpreter for longer is seen anyway
 MAX_TURNS, MAX_SECONDS = 4, 0.05  # in a row
 # Of the time, in which other threads change places more often; a short run needs some soon.
@@ -50,7 +52,8 @@ class Turns:
         self.ended = 0
         self._first: Optional[float] = None  # when turns were first wanted
         self._spent = 0.0  # seconds with a short interval
-        self._program: Optional[Tuple[float, Any]] = None  # its interval, and what tells it, while ours holds
+        # While ours holds: the program's interval, what tells it, and what stands in for that.
+        self._program: Optional[Tuple[float, Any, Any]] = None
 
     def wait(self, seconds: float) -> int:
         """Wait at most so long. Return why the thread is to return from its work, else 0."""
@@ -66,8 +69,9 @@ class Turns:
         if self._first is None:
             self._first = now
         within = self._spent <= SECONDS_AT_FIRST + SHARE * (now - self._first)
-        # Who has imported `getswitchinterval` by name would read ours; nobody imports the other.
-        return within and sys.getrefcount(sys.getswitchinterval) <= sys.getrefcount(sys.call_tracing)
+        # Who has imported it by name would read ours; nobody imports the other.
+        is_kept = sys.getrefcount(sys.getswitchinterval) > sys.getrefcount(sys.call_tracing)
+        return within and not is_kept and isinstance(sys.getswitchinterval, BuiltinFunctionType)
 
     def take(self, look: Callable[[], T]) -> Iterator[T]:
         """Take turns at random moments. Yields what `look` found in each that took the interpreter from another thread.
@@ -87,14 +91,14 @@ class Turns:
     def _take_one(self, look: Callable[[], T], seconds: float) -> T:
         began, tells = time.monotonic(), sys.getswitchinterval
         interval = tells()
-        self._program = interval, tells
 
         def getswitchinterval() -> float:  # whoever keeps it is told the truth later, too
             now = tells()
             return interval if _is_ours(now) else now
 
+        self._program = interval, tells, getswitchinterval
         sys.getswitchinterval = getswitchinterval
-        sys.setswitchinterval(TURN_SECONDS)
+        sys.setswitchinterval(TURN_SECONDS + HALF)
         try:
             self.wait(seconds)
             return look()
@@ -106,10 +110,11 @@ class Turns:
         """Give the program its interval back, unless it has set one."""
         if self._program is None:
             return
-        (interval, tells), self._program = self._program, None
+        (interval, tells, ours), self._program = self._program, None
         if _is_ours(tells()):
-            sys.setswitchinterval(interval)
-        sys.getswitchinterval = tells
+            sys.setswitchinterval(interval + HALF)
+        if sys.getswitchinterval is ours:
+            sys.getswitchinterval = tells
 
 
 def _is_ours(interval: float) -> bool:

@@ -87,15 +87,14 @@ def test_the_time_in_no_phase_is_divided_by_line_and_activity(train: Trainings) 
 
 
 def test_samples_of_unknown_place_are_divided_as_the_looks_of_their_phase() -> None:
-    sampler = Sampler()
+    sampler, first, second = Sampler(), Place("train.py", 1), Place("train.py", 2)
     assert sampler.is_due(0.0)
-    for line in (1, 2):
-        sampler.found_held("other", Place("train.py", line))
+    for place in (first, second):
+        sampler.found_held("other", place)
     for phase in ("other",) * 4 + ("forward",):
-        sampler.hold(phase)
+        assert sampler.sample(threading.get_ident(), phase, is_known=False) is not None
     told = sampler.report(1.0, is_last=True)
     assert told is not None
-    first, second = Place("train.py", 1), Place("train.py", 2)
     assert told.rows == [("other", first, 2), ("other", second, 2), ("forward", OTHERS, 1)]
 
 

@@ -365,19 +365,18 @@ class BackgroundWriter:
             return False
         had_entries = len(lane.entries) > 0
         if len(lane.entries) > SLICE_ENTRIES:  # too many to find the phase of this moment
-            self._assemble_lanes(rested=False)
+            self._guarded("steps", self._assemble_lanes, False)
             if self._turns.wait(FLOODED_SECONDS):
                 return True
             self._room.renew()
         phase = self._phase_now(primary, lane)
-        self._place = place = sampler.look(lane.thread.ident, phase)
         # Beside another thread that holds it, turns would change how long the training waits for the interpreter.
-        if place is None or not self._turns.was_held or not self._busy_threads.only_one:
-            sampler.count(phase, place, now)
+        is_known = not self._turns.was_held or not self._busy_threads.only_one
+        self._place = sampler.sample(lane.thread.ident, phase, now, is_known)
+        if is_known or self._place is None or not self._turns.may_take(now):
             return had_entries
-        sampler.hold(phase)
         look = partial(self._quick_look, primary, lane, phase)
-        for stack, count, live in self._turns.take(look) if self._turns.may_take(now) else ():
+        for stack, count, live in self._turns.take(look):
             self._room.renew()
             had_entries = had_entries or count > 0
             if count <= MAX_AT_ONCE:

@@ -217,30 +217,28 @@ class Sampler:
         age = now - (now if self._first is None else self._first)
         return next((period for upto, period in PERIODS if age < upto), LONG_RUN_PERIOD)
 
-    def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[Place]:
-        """Count the thread's innermost user frame under `phase`, and return it."""
-        place = self.look(thread, phase)
-        self.count(phase, place, now)
-        return place
+    def sample(self, thread: int, phase: str, now: float = 0.0, is_known: bool = True) -> Optional[Place]:
+        """Count the thread's innermost user frame under `phase`, and return it.
 
-    def count(self, phase: str, place: Optional[Place], now: float) -> None:
-        """Count a sample."""
-        key = None if place is None else self._add(phase, place)
-        self._latest = None if key is None else (now, key)
-
-    def look(self, thread: int, phase: str) -> Optional[Place]:
-        """Return the thread's innermost user frame, uncounted."""
+        Args:
+            is_known: whether the time is that frame's; else the thread held the interpreter until it came there.
+        """
+        self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        return self.placed(self.stack(thread, phase)) if self.wanted else None
+        place = self.placed(self.stack(thread, phase)) if self.wanted else None
+        if place is None:
+            return None
+        if not is_known:
+            self._held[phase] = self._held.get(phase, 0) + 1
+            return place
+        key = self._add(phase, place)
+        if key is not None:
+            self._latest = now, key
+        return place
 
     def stack(self, thread: int, phase: str) -> Stack:
         """Return what `placed` needs to know of a thread, quickly."""
         return _stack(_positions(sys._current_frames().get(thread)), outside=phase == BETWEEN_STEPS)
-
-    def hold(self, phase: str) -> None:
-        """Count a sample whose place is unknown: the thread held the interpreter until it chose to let go of it."""
-        self._held[phase] = self._held.get(phase, 0) + 1
-        self._latest = None
 
     def found_held(self, phase: str, place: Optional[Place]) -> None:
         """Note where the thread held the interpreter at a moment that it did not choose."""

@@ -87,10 +87,11 @@ def test_the_time_in_no_phase_is_divided_by_line_and_activity(train: Trainings) 
 
 
 def test_samples_of_unknown_place_are_divided_as_the_looks_of_their_phase() -> None:
-    sampler, first, second = Sampler(), Place("train.py", 1), Place("train.py", 2)
+    sampler, first, second = Sampler(), Place("train.py", 1, "<module>"), Place("train.py", 2, "<module>")
     assert sampler.is_due(0.0)
-    for place in (first, second):
-        sampler.found_held("other", place)
+    code = compile("", "train.py", "exec")
+    for line in (1, 2):
+        sampler.found_held("other", [Position(code, line, line)])
     for phase in ("other",) * 4 + ("forward",):
         assert sampler.sample(threading.get_ident(), phase, is_known=False) is not None
     told = sampler.report(1.0, is_last=True)

@@ -48,8 +48,8 @@ def shares(told: Any) -> dict[str, tuple[float, float]]:
 @pytest.mark.parametrize("work", ["c_code, lets_go", "python, lets_go, c_code, lets_go", "sleeps, python"])
 def test_the_line_that_takes_the_time_is_told(train: Trainings, work: str) -> None:
     found = shares(train(TIMED.replace("WORK", f"({work})")))
-    assert all(abs(true - told) < 0.25 for true, told in found.values()), found
-    taken = [name for name, (true, _) in found.items() if true > 0.15]
+    assert all(abs(true - told) < 0.4 for true, told in found.values()), found
+    taken = [name for name, (true, _) in found.items() if true > 0.2]
     assert all(found[name][1] > 0.02 for name in taken), found
 
 

@@ -38,7 +38,14 @@ from trainhooks.recording.collective_times import CollectiveTimes
 from trainhooks.recording.collectives import newest_collectives
 from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
-from trainhooks.recording.frames import Sampler, Stack, error_place, error_text, other_threads, thread_stacks
+from trainhooks.recording.frames import (
+    Sampler,
+    error_place,
+    error_text,
+    other_threads,
+    quick_positions,
+    thread_stacks,
+)
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.gc_room import CollectorRoom, forget_pause
 from trainhooks.recording.memory_growth import GrowthWatch
@@ -53,7 +60,6 @@ WAKE_SECONDS = 0.05
 ACTOR_WAKE_SECONDS = 0.5  # of a process that only steps environments: there may be many, and each puts as seldom
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
 MAX_AT_ONCE = 4 * SLICE_ENTRIES  # without that, where the phase of a moment is to be known
-FLOODED_SECONDS = 0.002  # until the next sample's moment, where entries of the one before are too many
 MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
 MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
 MAX_ERROR = 1024  # characters of an error: one for want of memory names each process on its GPU
@@ -107,7 +113,6 @@ class BackgroundWriter:
         self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
-        self._turns = Turns(wait)
         self._steps_seen = 0, monotonic_seconds()  # steps of the process, and when a pulse showed the last of them
         self._place: Optional[Place] = None  # last stack position of the primary lane's thread
         self._cpu = 0.0, 0.0  # seconds of the clock and of the process at the last pulse
@@ -127,6 +132,7 @@ class BackgroundWriter:
         self._control: Optional[ControlSocket] = None
         self._growth = GrowthWatch()
         self._room = CollectorRoom()
+        self._turns = Turns(wait, self._room)
         self._failed: Set[str] = set()  # parts that record nothing any more
         self._late_wakes = LateWakes(WAKE_SECONDS)
         self._busy_threads = BusyThreads()
@@ -160,29 +166,26 @@ class BackgroundWriter:
         flooded, asked, ended = False, monotonic_seconds(), 0
         wait = self._turns.wait
         while not (ended := wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
-            self._room.make()
-            try:
-                rested = not flooded
-                if not (flooded or self._is_actor or self._process.primary is None):
-                    overslept = monotonic_seconds() - asked - WAKE_SECONDS
-                    self._late_wakes.add(overslept)
-                    self._busy_threads.add(overslept)
-                    # At once, before anything of ours lets the training go on.
-                    rested = not self._guarded("samples of the stack", self._sample_stack)
-                    ended = self._turns.ended
-                    if ended:
-                        break
-                flooded = self._assemble(rested) > MAX_PASS_ENTRIES
-                if not flooded:
-                    self._guarded("samples of the stack", self._tell_samples)
-                    sources.read_wanted()
-                self._write()
-                # Once there is nothing of ours that waits, and would be counted.
-                self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
-            finally:
-                self._room.take_back()
+            rested = not flooded
+            if not (flooded or self._is_actor or self._process.primary is None):
+                overslept = monotonic_seconds() - asked - WAKE_SECONDS
+                self._late_wakes.add(overslept)
+                self._busy_threads.add(overslept)
+                # At once, before anything of ours lets the training go on.
+                rested = not self._guarded("samples of the stack", self._sample_stack)
+                ended = self._turns.ended
+                if ended:
+                    break
+            flooded = self._assemble(rested) > MAX_PASS_ENTRIES
+            if not flooded:
+                self._guarded("samples of the stack", self._tell_samples)
+                sources.read_wanted()
+            self._write()
+            # Once there is nothing of ours that waits, and would be counted.
+            self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
             asked = monotonic_seconds()
         if ended == PAUSE:
+            self._room.take_back()
             return False
         until = monotonic_seconds() + MAX_FLUSH_SECONDS
         while self._assemble(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
@@ -364,29 +367,30 @@ class BackgroundWriter:
         if primary is None or lane is None or lane.thread.ident is None or not sampler.is_due(now):
             return False
         had_entries = len(lane.entries) > 0
-        if len(lane.entries) > SLICE_ENTRIES:  # too many to find the phase of this moment
+        if len(lane.entries) > SLICE_ENTRIES:  # too many to be taken at once: then the sample is of the moment after it
             self._guarded("steps", self._assemble_lanes, False)
-            if self._turns.wait(FLOODED_SECONDS):
-                return True
-            self._room.renew()
         phase = self._phase_now(primary, lane)
         # Beside another thread that holds it, turns would change how long the training waits for the interpreter.
         is_known = not self._turns.was_held or not self._busy_threads.only_one
         self._place = sampler.sample(lane.thread.ident, phase, now, is_known)
         if is_known or self._place is None or not self._turns.may_take(now):
             return had_entries
-        look = partial(self._quick_look, primary, lane, phase)
-        for stack, count, live in self._turns.take(look):
+        look = partial(self._quick_look, lane.thread.ident, primary)
+        for positions, count, live in self._turns.take(look):
+            release_interpreter()  # the training asks for it at once, after a turn, and then after 5 ms
             self._room.renew()
             had_entries = had_entries or count > 0
             if count <= MAX_AT_ONCE:
-                phase = live or self._phase_after(count, primary, lane)
-                sampler.found_held(phase, sampler.placed(stack))
+                sampler.found_held(live or self._phase_after(count, primary, lane), positions)
         return had_entries
 
-    def _quick_look(self, primary: Assembler, lane: Lane, before: str) -> Tuple[Stack, int, Optional[str]]:
+    def _quick_look(self, thread: int, primary: Assembler) -> Tuple[List[Tuple[Any, ...]], int, Optional[str]]:
         """Return where the training is, how many entries its lane holds, and what is open where that needs none."""
-        return self._sampler.stack(lane.thread.ident or 0, before), len(lane.entries), primary.live_phase()
+        return (
+            quick_positions(thread),
+            len(primary.lane.entries) if primary.lane is not None else 0,
+            primary.live_phase(),
+        )
 
     def _phase_now(self, primary: Assembler, lane: Lane) -> str:
         """Return what is open in the training, by all that its lane holds. Nothing lets it go on meanwhile."""

@@ -15,7 +15,9 @@ import sys
 import sysconfig
 import threading
 from collections import deque
-from itertools import islice
+from contextlib import suppress
+from itertools import accumulate, chain, islice, repeat
+from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -31,6 +33,7 @@ MAX_CALL_LINES = 40  # source lines; a longer call is not named
 MAX_CALL_NAME = 48  # characters
 FRAMES_VARIABLE = "TRAINMON_FRAMES"
 MAX_REPORTED_PLACES = 100  # between two reports; further ones are not counted
+MAX_QUICK = 120  # frames
 MAX_LOOKS = 32  # of a phase, the newest, that samples of unknown place are divided among
 MAX_RAISED = 2000  # frames of a traceback
 MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
@@ -48,6 +51,7 @@ _ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings st
 _WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
 # Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
 _ENTERS = ("BEFORE_WITH", "SETUP_WITH") if sys.version_info < (3, 14) else ("CALL",)
+_position = attrgetter("f_code", "f_lineno", "f_lasti")
 _Key = Tuple[str, int, str, int]  # of a position: hashing a code object is slow
 _lines: Dict[_Key, Line] = {}
 
@@ -69,7 +73,7 @@ class Position(NamedTuple):
         return code.co_filename, code.co_firstlineno, code.co_name, self.instruction
 
 
-class Stack(NamedTuple):
+class _Stack(NamedTuple):
     """One sample: the innermost frame of the user's code, of a library that it called, and of all that it called."""
 
     users: Optional[Position]
@@ -225,7 +229,9 @@ class Sampler:
         """
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        place = self.placed(self.stack(thread, phase)) if self.wanted else None
+        outside = phase == BETWEEN_STEPS
+        stack = _stack(_positions(sys._current_frames().get(thread)), outside) if self.wanted else None
+        place = None if stack is None else self.placed(stack)
         if place is None:
             return None
         if not is_known:
@@ -236,12 +242,9 @@ class Sampler:
             self._latest = now, key
         return place
 
-    def stack(self, thread: int, phase: str) -> Stack:
-        """Return what `placed` needs to know of a thread, quickly."""
-        return _stack(_positions(sys._current_frames().get(thread)), outside=phase == BETWEEN_STEPS)
-
-    def found_held(self, phase: str, place: Optional[Place]) -> None:
+    def found_held(self, phase: str, positions: Iterable[Tuple[Any, ...]]) -> None:
         """Note where the thread held the interpreter at a moment that it did not choose."""
+        place = self.placed(_stack((Position(*each) for each in positions), outside=phase == BETWEEN_STEPS))
         if place is not None and (phase in self._looks or len(self._looks) < MAX_REPORTED_PLACES):
             self._looks.setdefault(phase, deque(maxlen=MAX_LOOKS)).append(place)
 
@@ -268,7 +271,7 @@ class Sampler:
         """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
         return self.placed(_stack(positions))
 
-    def placed(self, stack: Stack) -> Optional[Place]:
+    def placed(self, stack: _Stack) -> Optional[Place]:
         return _place(stack, self._activity(stack) or "")
 
     def phase_ended(self, phase: str, t: float) -> None:
@@ -306,7 +309,7 @@ class Sampler:
             begin=begin,
         )
 
-    def _activity(self, stack: Stack) -> Optional[str]:
+    def _activity(self, stack: _Stack) -> Optional[str]:
         """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
         inside = [(calls.package_path(path, LIBRARY), function) for path, function in stack.inside]
         found = calls.library_activity(inside)
@@ -327,7 +330,7 @@ class Sampler:
         return self._activities[key]
 
 
-def _place(stack: Stack, activity: str = "") -> Optional[Place]:
+def _place(stack: _Stack, activity: str = "") -> Optional[Place]:
     """Return the innermost frame of the user's code, else the innermost of all, with the library that runs inside.
 
     Torch and the standard library count as such only where it is unclear what the user's line calls.
@@ -393,7 +396,7 @@ def other_threads(sampler: Sampler, training: int) -> List[Tuple[str, str, str]]
     return found
 
 
-def _idles(stack: Stack) -> bool:
+def _idles(stack: _Stack) -> bool:
     """Return whether a thread is a pool's that has nothing to do."""
     return any(path.endswith(os.path.join("futures", "thread.py")) for path, _ in stack.inside)
 
@@ -408,7 +411,7 @@ def thread_place(thread: int) -> Optional[Place]:
     return _place(_stack(_positions(sys._current_frames().get(thread))))
 
 
-def _stack(positions: Iterable[Position], outside: bool = False) -> Stack:
+def _stack(positions: Iterable[Position], outside: bool = False) -> _Stack:
     """Return what a sample needs to know of a stack, whose positions come with the innermost first.
 
     Args:
@@ -417,7 +420,7 @@ def _stack(positions: Iterable[Position], outside: bool = False) -> Stack:
     innermost: Optional[Position] = None
     library: Optional[Position] = None
     inside: List[Tuple[str, str]] = []
-    found: Optional[Stack] = None
+    found: Optional[_Stack] = None
     in_model = False  # a model's call lies around what was found so far
     for position in positions:
         path = position.code.co_filename
@@ -425,7 +428,7 @@ def _stack(positions: Iterable[Position], outside: bool = False) -> Stack:
             continue
         if is_users(path):
             if found is None or in_model:
-                found, in_model = Stack(position, library, innermost, list(inside)), False
+                found, in_model = _Stack(position, library, innermost, list(inside)), False
             if not outside:
                 break
             continue
@@ -437,7 +440,7 @@ def _stack(positions: Iterable[Position], outside: bool = False) -> Stack:
         inside.append((path, position.code.co_name))
         if len(inside) > MAX_LIBRARY_FRAMES:
             del inside[0]  # the outer ones say what was called
-    return found or Stack(None, library, innermost, inside)
+    return found or _Stack(None, library, innermost, inside)
 
 
 def _positions(frame: Optional[FrameType]) -> Iterator[Position]:
@@ -445,6 +448,20 @@ def _positions(frame: Optional[FrameType]) -> Iterator[Position]:
     while frame is not None:
         yield Position.of(frame)
         frame = frame.f_back
+
+
+def quick_positions(thread: int) -> List[Tuple[Any, ...]]:
+    """Return the innermost positions of a thread that goes on in some ten microseconds, by few instructions of Python.
+
+    A frame that were still held then could end here, and the program's finalizers with it.
+    """
+    frames: List[Any] = []
+    steps: Iterator[Any] = chain((sys._current_frames().get(thread),), repeat("f_back", MAX_QUICK))
+    with suppress(AttributeError):  # of None, behind the outermost
+        frames.extend(accumulate(steps, getattr))
+    found = list(map(_position, filter(None, frames)))
+    del frames, steps
+    return found
 
 
 # Torch passes on what a worker process or a replica's thread raised as a text, with the traceback in the message.

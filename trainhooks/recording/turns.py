@@ -17,6 +17,8 @@ import time
 from types import BuiltinFunctionType
 from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
+from trainhooks.recording.gc_room import CollectorRoom
+
 TURN_SECONDS = 31e-6  # unlike what a program would choose: one that it sets meanwhile stays
 HALF = 5e-7  # what is set is cut to microseconds
 MAX_APART = 0.006  # seconds between two turns, at random: what holds the interpreter for longer is seen anyway
@@ -40,14 +42,16 @@ class Turns:
 
     Args:
         sleep: sleeps at most so many seconds; returns why the thread is to return from its work, else 0.
+        room: for what the thread makes while it does not wait; also the two readings around a wait make something.
 
     Attributes:
         was_held: whether another thread held the interpreter when the last wait was over; None: unknown.
         ended: what the last `sleep` returned.
     """
 
-    def __init__(self, sleep: Callable[[float], int]) -> None:
+    def __init__(self, sleep: Callable[[float], int], room: CollectorRoom) -> None:
         self._sleep = sleep
+        self._room = room
         self.was_held: Optional[bool] = None
         self.ended = 0
         self._first: Optional[float] = None  # when turns were first wanted
@@ -56,9 +60,13 @@ class Turns:
         self._program: Optional[Tuple[float, Any, Any]] = None
 
     def wait(self, seconds: float) -> int:
-        """Wait at most so long. Return why the thread is to return from its work, else 0."""
+        """Wait at most so long, and make room. Return why the thread is to return from its work, else 0."""
         before = waits()
-        self.ended = self._sleep(seconds)
+        self._room.take_back()
+        try:
+            self.ended = self._sleep(seconds)
+        finally:
+            self._room.make()
         after = waits()
         # The wait itself is one; who finds the interpreter held sleeps once more.
         self.was_held = None if before is None or after is None else after - before > 1
@@ -80,7 +88,7 @@ class Turns:
             look: is to be done in some ten microseconds: then the other thread has its turn again.
         """
         until, taken, is_first = time.monotonic() + MAX_SECONDS, 0, True
-        while taken < MAX_TURNS and time.monotonic() < until and not self.ended:
+        while taken < MAX_TURNS and time.monotonic() < until and not self.ended and self._room.renew_whole():
             found = self._take_one(look, MAX_APART * int.from_bytes(os.urandom(2), "big") / 65536)
             # The first follows a moment that the training chose, when it let go of the interpreter.
             if self.was_held and not is_first and not self.ended:

@@ -339,7 +339,7 @@ class Straggler:
     culprit: str | None = None  # the phase in which it takes longer; also what lies between steps
     own_seconds: float | None = None  # of a typical step in that phase
     others_seconds: float | None = None  # the same of the other ranks, mean
-    basis: str = "phases"  # how it is known: phases | calls (of collectives) | samples (of the stack, in send and recv)
+    basis: str = "phases"  # how it is known: phases | calls (of collectives) | samples (of the stack)
     late_steps: int | None = None  # by calls: in which the others waited for it
     place: str | None = None  # where it mostly is in that phase, by stack samples
 

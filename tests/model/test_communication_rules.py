@@ -147,3 +147,25 @@ def test_ranks_that_collect_objects_in_turn_pay_for_all_of_them() -> None:
 def test_a_sharded_model_is_told_by_the_calls_of_its_layers() -> None:
     told = found(gathering(2.0, phase="forward", call="model"), "communication-bound")
     assert told.advice.startswith("Shard no model that fits"), told.advice
+
+
+def saving(rank: int | None, phase: str = "between steps") -> Scene:
+    """Two ranks, of which one does something now and then while the other stands in backward; None: neither does."""
+
+    def told() -> list[Finding]:
+        stories = [_told(each, lambda *_: 0.0, 0.002, 1, 4000) for each in (0, 1)]
+        for each, story in enumerate(stories):
+            waits = 10 if each == rank else 60
+            rows = [("backward", "train.py:5 (loss.backward)", waits), (phase, "train.py:2 (prepare)", 60)]
+            rows += [(phase, "train.py:9 (time.sleep)", 50)] if each == rank else []
+            story.tell(Frames, rows=rows, activities=["", "", "sleep"][: len(rows)])
+        return judged_state(folded(*stories), alive=False)[0]
+
+    return told
+
+
+def test_a_rank_that_alone_does_something_now_and_then_is_named() -> None:
+    told = found(saving(0), "straggler")
+    assert "rank 0 between steps" in told.title and "on no rank alone" in told.advice
+    assert any("train.py:9 (time.sleep)" in line for line in told.evidence), told.evidence
+    assert "straggler" not in [each.code for each in saving(None)()]

@@ -9,7 +9,7 @@ from monitor.diagnosis.rules.host_limits import beyond_crowd, crowd_line
 from monitor.model.ranks.rank_samples import is_message
 from monitor.model.ranks.rank_waits import MIN_OTHERS_WAIT
 from monitor.model.report import Finding, Straggler
-from monitor.model.steps.sampled_calls import kinds_of
+from monitor.model.steps.sampled_calls import CHECKPOINT, EVAL, kinds_of
 from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.time_split import once_in
 from monitor.model.steps.unnamed_time import UNNAMED
@@ -347,7 +347,7 @@ def straggler(evidence: Evidence) -> Finding | None:
     wait = {
         "calls": f"mean wait {duration(late.seconds)} per step, by the times at which the ranks call their collectives:"
         f" rank {late.rank} is last in {late.late_steps} of {late.steps} steps",
-        "samples": f"the others are in send and recv for {share(late.share)} of the time more, by stack samples",
+        "samples": f"the others wait for it {share(late.share)} of the time, by stack samples",
     }.get(
         late.basis,
         f"median wait {duration(late.seconds)} per step in backward and other collectives, last {late.steps} steps",
@@ -369,7 +369,7 @@ def _straggler_advice(late: Straggler) -> str:
     work = "Give each rank the same amount of work (lengths, not only batch sizes)."
     if late.culprit == "data":
         return f"Rank {late.rank} waits for data: compare its workers, its storage and its host's other load. {work}"
-    if late.culprit in (BETWEEN_STEPS, OTHER):
+    if late.culprit in (BETWEEN_STEPS, OTHER, CHECKPOINT, EVAL):
         at = f"at {late.place}" if late.place is not None else late.where
         return f"Log, save and evaluate on no rank alone: see what rank {late.rank} does {at}."
     if late.culprit is not None:
@@ -385,6 +385,7 @@ def _straggler_lines(evidence: Evidence, late: Straggler) -> list[str]:
     lines = []
     if late.culprit is not None:
         clock = "by the GPUs' clocks" if evidence.report.device is not None else "by the hosts' clocks"
+        clock = "by stack samples" if late.basis == "samples" else clock
         took = f"{duration(late.own_seconds)} {late.where}, the others {duration(late.others_seconds)}"
         lines = [f"rank {late.rank} takes {took}, {clock}"]
         lines += [f"it is mostly at {late.place}"] if late.place is not None else []

@@ -8,7 +8,7 @@ from statistics import fmean
 from monitor.model import wall_time
 from monitor.model.device.device_use import uses_device
 from monitor.model.ranks.arrivals import Arrivals, compare_arrivals
-from monitor.model.ranks.rank_samples import late_stage
+from monitor.model.ranks.rank_samples import alone_at_work, late_stage
 from monitor.model.ranks.rank_waits import (
     Longer,
     RankComparison,
@@ -70,6 +70,7 @@ def rank_rows(
     printed = state.main if state.main.source == "console" else RankState()
     hosts = {producer.rank: producer.host for producer in wall_time.training_processes(state)}
     are_apart = len(set(hosts.values())) > 1
+    alone = _alone_at_work(state) if called is not None and called.tells_ranks_apart and called.late is None else None
     rows = []
     for rank in sorted(hosts):
         stats = state.ranks.get(rank)
@@ -83,6 +84,9 @@ def rank_rows(
         if called is not None and called.tells_ranks_apart and rank in called.waits:
             row.wait_seconds = row.usual_wait = called.waits[rank]
             row.wait_share = called.waits[rank] / called.period
+        if alone is not None and called is not None and stats is not None:
+            row.wait_share = max(0.0, stats.sampled.together() - state.ranks[alone[0]].sampled.together())
+            row.wait_seconds = row.usual_wait = row.wait_share * called.period
         row.phases = {} if stats is None else stats.typical()
         rows.append(row)
     return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
@@ -116,7 +120,8 @@ def find_straggler(
     found = _find_straggler(state, comparison, called, typical)
     if found is not None and found.culprit is not None:
         phases = UNNAMED if found.culprit in UNNAMED else (found.culprit,)
-        place = state.ranks[found.rank].sampled.place(*phases)
+        others = [stats.sampled for rank, stats in state.ranks.items() if rank != found.rank and stats.sampled.looks]
+        place = state.ranks[found.rank].sampled.place(*phases, others=others)
         found.place = None if place is None else str(place)
     return found
 
@@ -129,7 +134,7 @@ def _find_straggler(
 ) -> Straggler | None:
     if called is not None and called.tells_ranks_apart:
         if called.late is None:
-            return None
+            return _alone(state, called)
         longer = longest_phase(called.late, called.own)
         found = _straggler(called.late, called.seconds, called.seconds / called.period, called.steps, longer)
         return replace(found, basis="calls", late_steps=called.late_steps)
@@ -145,6 +150,22 @@ def _find_straggler(
     if state.gpus and longer is not None and longer.phase != "data":
         longer = None  # the host's clock tells where the host waits for the GPU; but for data it waits itself
     return _straggler(rank, seconds, comparison.share, comparison.steps, longer)
+
+
+def _alone(state: RunState, called: Arrivals) -> Straggler | None:
+    """Return the rank that does something now and then, for which the others wait."""
+    found = _alone_at_work(state)
+    if found is None:
+        return None
+    rank, part = found
+    shares = {one: stats.sampled.alone() for one, stats in state.ranks.items()}
+    own = {one: {phase: share * called.period for phase, share in row.items()} for one, row in shares.items()}
+    steps = min(stats.steps for stats in state.ranks.values())
+    return replace(_straggler(rank, part * called.period, part, steps, longest_phase(rank, own)), basis="samples")
+
+
+def _alone_at_work(state: RunState) -> tuple[int, float] | None:
+    return alone_at_work({rank: stats.sampled for rank, stats in state.ranks.items()})
 
 
 def _late_stage(state: RunState) -> Straggler | None:

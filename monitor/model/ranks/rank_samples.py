@@ -1,12 +1,14 @@
-"""Where each rank stands, by its stack samples; and which stage of a pipeline the others wait for. Pure.
+"""Where each rank stands, by its stack samples; and which one the others wait for. Pure.
 
-Stages hand tensors to each other, and torch's flight recorder knows no times of that. The slowest stage is the one that
-is found least in `send` and `recv`: the others' waits beyond its own are what it costs.
+Stages of a pipeline hand tensors to each other, and torch's flight recorder knows no times of that. The slowest stage
+is the one that is found least in `send` and `recv`: the others' waits beyond its own are what it costs. Likewise a rank
+that alone does something now and then is found least in what all ranks call together: few steps are looked at call by
+call, and of some dozens that it does nothing in, none may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -15,6 +17,12 @@ from trainhooks.protocol.events import Frames
 from trainhooks.protocol.places import Place
 
 MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+# Calls that no rank leaves before all have come, and each for as long. Gradients are averaged in backward.
+TOGETHER = (
+    "barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object",
+    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
+)  # fmt: skip
+BACKWARD = "backward"
 MIN_LOOKS = 100  # at each rank: then chance moves a share by 5 points
 MIN_LATE_SHARE = 0.15  # of the time: what the others wait more than the slowest; three times what chance moves it by
 MIN_PLACE_SHARE = 0.5  # of a phase's samples, for one place to be what takes it long
@@ -37,9 +45,20 @@ class RankSamples:
 
     def waits(self) -> dict[str, float]:
         """Return the share of all samples that wait for another stage, by phase."""
+        return self._shares(lambda phase, place: is_message(place))
+
+    def together(self) -> float:
+        """Return the share of all samples in what ends on all ranks at once."""
+        return sum(self._shares(_is_together).values())
+
+    def alone(self) -> dict[str, float]:
+        """Return the share of all samples in anything else, by phase."""
+        return self._shares(lambda phase, place: not _is_together(phase, place))
+
+    def _shares(self, counts: Callable[[str, Place], bool]) -> dict[str, float]:
         found: dict[str, float] = {}
         for (phase, place), count in self.rows.items():
-            if is_message(place):
+            if counts(phase, place):
                 found[phase] = found.get(phase, 0.0) + count / self.looks
         return found
 
@@ -48,15 +67,29 @@ class RankSamples:
         step, waits = sum(typical.values()), self.waits()
         return {phase: max(0.0, seconds - step * waits.get(phase, 0.0)) for phase, seconds in typical.items()}
 
-    def place(self, *phases: str) -> Place | None:
-        """Return where most of these phases goes, without waits for other ranks; None where that is unclear."""
-        rows: dict[Place, int] = {}
+    def place(self, *phases: str, others: Sequence[RankSamples] = ()) -> Place | None:
+        """Return where most of these phases goes, without waits for other ranks; None where that is unclear.
+
+        Args:
+            others: ranks whose samples there are left out: what all do makes none of them late.
+        """
+        rows = self._at(phases)
+        looks = sum(rows.values())
+        for other in others:
+            for place, n in other._at(phases).items():
+                if place in rows:
+                    rows[place] -= n / other.looks * self.looks / len(others)
+        rows = {place: n for place, n in rows.items() if n > 0}
+        total, most = sum(rows.values()), max(rows, key=lambda place: rows[place], default=None)
+        is_clear = most is not None and looks >= MIN_PLACE_LOOKS and rows[most] >= MIN_PLACE_SHARE * total
+        return most if is_clear else None
+
+    def _at(self, phases: Sequence[str]) -> dict[Place, float]:
+        rows: dict[Place, float] = {}
         for (name, place), n in self.rows.items():
             if name in phases and place.activity != COLLECTIVE:
-                rows[place] = rows.get(place, 0) + n
-        total, most = sum(rows.values()), max(rows, key=lambda place: rows[place], default=None)
-        is_clear = most is not None and total >= MIN_PLACE_LOOKS and rows[most] >= MIN_PLACE_SHARE * total
-        return most if is_clear else None
+                rows[place] = rows.get(place, 0.0) + n
+        return rows
 
 
 def late_stage(ranks: Mapping[int, RankSamples]) -> tuple[int, float] | None:
@@ -64,13 +97,26 @@ def late_stage(ranks: Mapping[int, RankSamples]) -> tuple[int, float] | None:
     if len(ranks) < 2 or any(samples.looks < MIN_LOOKS for samples in ranks.values()):
         return None
     waits = {rank: samples.waits() for rank, samples in ranks.items()}
-    if not all(waits.values()):
+    return _waits_least({rank: sum(row.values()) for rank, row in waits.items()}) if all(waits.values()) else None
+
+
+def alone_at_work(ranks: Mapping[int, RankSamples]) -> tuple[int, float] | None:
+    """Return the rank that does what the others wait for, and for which share of the time; None: there is none."""
+    if len(ranks) < 2 or any(samples.looks < MIN_LOOKS for samples in ranks.values()):
         return None
-    shares = {rank: sum(row.values()) for rank, row in waits.items()}
+    return _waits_least({rank: samples.together() for rank, samples in ranks.items()})
+
+
+def _waits_least(shares: Mapping[int, float]) -> tuple[int, float] | None:
     slowest, second = sorted(shares, key=lambda rank: shares[rank])[:2]
     if shares[second] - shares[slowest] < MIN_LATE_SHARE:
         return None
     return slowest, fmean(share for rank, share in shares.items() if rank != slowest) - shares[slowest]
+
+
+def _is_together(phase: str, place: Place) -> bool:
+    called = place.activity == COLLECTIVE and place.users.call.rpartition(".")[2] in TOGETHER
+    return called or (phase == BACKWARD and not is_message(place))
 
 
 def is_message(place: Place) -> bool:

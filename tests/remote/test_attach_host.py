@@ -98,12 +98,14 @@ def test_wait_is_for_a_run_there(far: State, near: State) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_compare_takes_a_run_there(far: State, near: State) -> None:
+def test_compare_and_metrics_take_a_run_there(far: State, near: State) -> None:
     far.run(*trainings(60, 0.005))
     near.run(*trainings(60, 0.010))
     configure(near, box=via(far))
     done = near.call("compare", f"box:{far.only.name}", "last")
     assert done.returncode == 0, done.stderr
+    figures = near.call("metrics", f"box:{far.only.name}")
+    assert figures.returncode == 0 and b'name="far training"' in figures.stdout, figures.stderr
 
 
 @pytest.mark.parametrize(

@@ -47,21 +47,21 @@ def fetched(target: Any, run: str, asks: bool = True) -> Path:
     """Return the copy of a run on another host, as it is now; as it was if the host cannot be reached.
 
     Raises:
-        UserError: there is no such run, or no way there and no copy.
+        UserError: there is no such run, or no way there and no copy of before.
     """
     from monitor.remote.copier import Copier
-    from monitor.remote.copies import copies_dir, far_of
+    from monitor.remote.copies import COPIES, far_of
     from monitor.units import age
     from trainhooks.protocol import rundir
 
+    path = rundir.state_dir() / COPIES / rundir.slug(target.host, 80) / rundir.slug(run, 120)
+    far = far_of(path) if run else None
     try:
         copier = Copier.open(target, run, asks)
         copier.copy_once()
         return copier.path
     except UserError as error:
-        path = copies_dir() / rundir.slug(target.host, 80) / rundir.slug(run, 120)
-        far = far_of(path)
-        if far is None or not run:
+        if far is None:
             raise
         import time
 

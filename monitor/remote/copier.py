@@ -102,7 +102,7 @@ class Copier:
         try:
             line.send({"do": "follow", "run": self.run, "have": writer.have()})
             sent: dict[int, float] = {}
-            asked, next_asked = 0, 0.0
+            asked, next_asked, progressed = 0, 0.0, time.monotonic()
             while stop is None or not stop.is_set():
                 now = time.monotonic()
                 if now >= next_asked:
@@ -110,6 +110,8 @@ class Copier:
                     line.send({"do": "time", "n": asked - 1})
                     next_asked = now + (READ_SECONDS if asked < FIRST_EXCHANGES else EXCHANGE_SECONDS)
                 for frame in line.frames(READ_SECONDS):
+                    if not self.is_even.is_set() and (frame.kind == "even" or (frame.kind == "bytes" and frame.data)):
+                        progressed = now  # a long history may take long; what comes after it counts no more
                     if writer.take(frame):
                         continue
                     if frame.kind == "time":
@@ -126,6 +128,8 @@ class Copier:
                 if until_even and self.is_even.is_set() and clock.best(now) is not None:
                     write_far(self.path, _noted(far, clock, None))
                     return
+                if until_even and now - progressed > ANSWER_SECONDS:
+                    raise LineCut(f"no answer within {ANSWER_SECONDS:g} s")
                 if time.monotonic() - line.heard > DEAD_SECONDS:
                     raise LineCut("the far side is silent")
         finally:

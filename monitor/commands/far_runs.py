@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import click
 from monitor.errors import UserError, say
 
 VIA = "The words that run a command there, instead of `ssh HOST`: 'docker exec -i box', 'kubectl exec -i %h --'."
+NOT_FOUND = 127  # the exit code of shells for a command that there is not
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # a generic of newer releases only
@@ -47,21 +49,20 @@ def fetched(target: Any, run: str, asks: bool = True) -> Path:
     """Return the copy of a run on another host, as it is now; as it was if the host cannot be reached.
 
     Raises:
-        UserError: there is no such run, or no way there and no copy.
+        UserError: there is no such run, or no way there and no copy of before.
     """
     from monitor.remote.copier import Copier
-    from monitor.remote.copies import copies_dir, far_of
+    from monitor.remote.copies import copy_place, far_of
     from monitor.units import age
-    from trainhooks.protocol import rundir
 
+    path = copy_place(target.host, run)
+    far = far_of(path) if run else None
     try:
         copier = Copier.open(target, run, asks)
         copier.copy_once()
         return copier.path
     except UserError as error:
-        path = copies_dir() / rundir.slug(target.host, 80) / rundir.slug(run, 120)
-        far = far_of(path)
-        if far is None or not run:
+        if far is None:
             raise
         import time
 
@@ -102,9 +103,15 @@ def done_there(run: str | None, command: Sequence[str]) -> int | None:
 
     Args:
         command: its words before RUN.
+
+    Raises:
+        UserError: there is no way there, or no trainmon.
     """
     from monitor.remote import targets
+    from monitor.remote.line import OWN_FAILURE
 
+    if run == "":  # of a variable that is not set, as a rule: not the last run, which may be another's
+        raise UserError("RUN is empty; `trainmon ls` lists the runs")
     found = None if is_here(run) else targets.named(run)
     if found is None:
         return None
@@ -113,9 +120,14 @@ def done_there(run: str | None, command: Sequence[str]) -> int | None:
         raise UserError(f"'{name}': give the run's id; `trainmon ls --host {target.host}` lists them")
     words = [*target.via, "trainmon", *command, *([name] if name else [])]
     try:
-        return subprocess.run(words, check=False).returncode
+        code = subprocess.run(words, check=False).returncode
     except OSError as error:
         raise UserError(f"{words[0]}: {error.strerror or error}") from None
+    if code == OWN_FAILURE:
+        raise UserError(f"{target.host}: no way there; this must work: {shlex.join([*target.via, 'true'])}")
+    if code == NOT_FOUND:
+        raise UserError(f"{target.host}: there is no trainmon on the PATH there; install it for: {shlex.join(words)}")
+    return code
 
 
 @click.command()

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from monitor.commands.far_runs import RunName
 from monitor.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Publishing:
         directory, receiver = settings.words("metrics", "textfile"), settings.words("metrics", "otlp")
         if directory is not None and not os.access(directory, os.W_OK | os.X_OK):
             raise UserError(f"[metrics] textfile: {directory} is no directory that you may write to")
-        if receiver is not None and urlsplit(receiver).scheme not in ("http", "https"):
+        if receiver is not None and not _is_url(receiver):
             raise UserError(f"[metrics] otlp: {receiver} is no URL: http://collector:4318")
         return cls(None if directory is None else Path(directory).absolute(), receiver)
 
@@ -64,6 +65,17 @@ class Publishing:
             start_beside("monitor.commands.publishing", str(run), str(self.directory or ""), self.receiver or "")
         except OSError as error:  # too many processes, or no memory
             raise UserError(f"[metrics]: {error.strerror or error}; the training goes on without it") from None
+
+
+def _is_url(text: str) -> bool:
+    """Return whether a request can go there: http or https, a host without spaces, a port that there can be."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # half an IPv6 address, a port above 65535
+        return False
+    is_plain = text.isprintable() and " " not in text
+    return is_plain and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
 
 
 def main(run: str, directory: str, receiver: str) -> None:
@@ -104,7 +116,7 @@ def write(view: View, file: Path) -> None:
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=RunName())
 def metrics(run: str | None) -> None:
     """Print a run's figures in Prometheus' text format.
 

@@ -67,6 +67,8 @@ def _far_entries(hosts: str | None, via: str | None) -> tuple[list[RunEntry], bo
     names = list(targets.configured()) if hosts == "all" else [name for name in (hosts or "").split(",") if name]
     if hosts == "all" and not names:
         raise UserError("no hosts are configured; write them under [hosts] in config.toml")
+    if hosts is not None and not names:  # of a variable that is not set, as a rule
+        raise UserError("--host names no host: --host HOST[,HOST...]")
     if via is not None and len(names) > 1 and "%h" not in via:
         raise UserError("--via leads to one host, or names it as %h")
     for name in names:

@@ -89,6 +89,8 @@ def attach(
         raise UserError("--yes and --log go with --pid")
     if pid is not None and via is not None:
         raise UserError("--pid is of this machine; --via leads to another one")
+    if job == "":  # of a variable that is not set, as a rule: not whatever runs there
+        raise UserError("--job names no job: --job JOB")
     options = once, as_json, rank, low_bandwidth, on_alert, bell
     if job is not None and not runs and hosts is None and via is None and (found := _of_job(job)) is not None:
         context.exit(_watch(found, *options))

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
-from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far
+from monitor.remote.copies import LOCK, Far, copy_path, far_of, remove_old, write_far, writing
 from monitor.remote.copy_writer import BadFrame, CopyWriter
 from monitor.remote.far_side import MAX_STARTS
 from monitor.remote.joined import earlier_starts, join
@@ -61,14 +61,14 @@ class Copier:
             job: what names a job; only runs of that one count.
 
         Raises:
-            UserError: there is no such run, or no way there.
-            OSError: there is no place for a copy.
+            UserError: there is no such run, no way there, or no place for a copy.
         """
         try:
             line = open_line(target, asks)
             try:
                 found, others = _found(line, run, job)
-                return cls(target, found, copy_path(target.host, found), line, others=others)
+                with writing():
+                    return cls(target, found, copy_path(target.host, found), line, others=others)
             except BaseException:
                 line.close()
                 raise
@@ -81,7 +81,12 @@ class Copier:
         Raises:
             UserError: the line was cut before.
         """
-        lock = rundir.Lock.acquire(self.path / LOCK)
+        try:
+            with writing():
+                lock = rundir.Lock.acquire(self.path / LOCK)
+        except UserError:
+            self.close()
+            raise
         if lock is None:  # another process writes it
             self.close()
             return
@@ -102,7 +107,7 @@ class Copier:
         try:
             line.send({"do": "follow", "run": self.run, "have": writer.have()})
             sent: dict[int, float] = {}
-            asked, next_asked = 0, 0.0
+            asked, next_asked, progressed = 0, 0.0, time.monotonic()
             while stop is None or not stop.is_set():
                 now = time.monotonic()
                 if now >= next_asked:
@@ -110,6 +115,8 @@ class Copier:
                     line.send({"do": "time", "n": asked - 1})
                     next_asked = now + (READ_SECONDS if asked < FIRST_EXCHANGES else EXCHANGE_SECONDS)
                 for frame in line.frames(READ_SECONDS):
+                    if not self.is_even.is_set() and (frame.kind == "even" or (frame.kind == "bytes" and frame.data)):
+                        progressed = now  # a long history may take long; what comes after it counts no more
                     if writer.take(frame):
                         continue
                     if frame.kind == "time":
@@ -126,6 +133,8 @@ class Copier:
                 if until_even and self.is_even.is_set() and clock.best(now) is not None:
                     write_far(self.path, _noted(far, clock, None))
                     return
+                if until_even and now - progressed > ANSWER_SECONDS:
+                    raise LineCut(f"no answer within {ANSWER_SECONDS:g} s")
                 if time.monotonic() - line.heard > DEAD_SECONDS:
                     raise LineCut("the far side is silent")
         finally:
@@ -175,12 +184,13 @@ class JoinThread:
     def __enter__(self) -> Path:
         """
         Raises:
-            UserError: they are not parts of one job.
+            UserError: they are not parts of one job, or there is no place for it.
         """
         try:
             parts = [copy.__enter__() for copy in self._copies]
             parts += earlier_starts(parts[0], [path for copier in self._copiers for path in _others(copier)])
-            return join(parts) if len(parts) > 1 else parts[0]
+            with writing():
+                return join(parts) if len(parts) > 1 else parts[0]
         except BaseException:
             self.__exit__()
             raise

@@ -11,10 +11,12 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from monitor.errors import UserError
 from monitor.remote.far_side import state_of
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
@@ -162,14 +164,39 @@ def copies_dir() -> Path:
     return rundir.private_directory(rundir.ready_runs_dir().parent / COPIES)
 
 
+def copy_place(host: str, run: str) -> Path:
+    """Return the directory of a copy, which may not be there."""
+    return rundir.state_dir() / COPIES / rundir.slug(host, 80) / rundir.slug(run, 120)
+
+
 def copy_path(host: str, run: str) -> Path:
     """Return the directory of a copy, made where it is missing.
 
     Raises:
         OSError: it cannot be made.
     """
-    above = rundir.private_directory(copies_dir() / rundir.slug(host, 80))
-    return rundir.private_directory(above / rundir.slug(run, 120))
+    path = copy_place(host, run)
+    copies_dir()
+    rundir.private_directory(path.parent)
+    return rundir.private_directory(path)
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Say of an error of the state directory what to do.
+
+    Raises:
+        UserError: there is no room for a copy.
+    """
+    try:
+        yield
+    except rundir.UnsafeDirectory:  # it says so itself
+        raise
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise UserError(
+            f"no copy can be kept: {what}; set {rundir.STATE_VARIABLE} to a directory that you can write to"
+        ) from None
 
 
 def known_copies() -> list[Path]:

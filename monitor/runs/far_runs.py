@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from monitor.errors import UserError
-from monitor.remote.copies import Far, copies_dir, write_far
+from monitor.remote.copies import Far, copy_place, write_far
 from monitor.remote.copy_writer import BadFrame, CopyWriter
 from monitor.remote.line import LineCut, Target, open_line
 from monitor.runs import catalogue
@@ -125,5 +125,5 @@ def _entries(target: Target, place: Path, asks: bool) -> list[RunEntry]:
 
 def _entry(target: Target, place: Path) -> RunEntry:
     found = catalogue.entry(place)
-    copy = copies_dir() / rundir.slug(target.host, 80) / rundir.slug(found.id, 120)
-    return replace(found, id=clean(f"{target.host}:{found.id}", 2 * MAX_NAME), path=copy)
+    name = clean(f"{target.host}:{found.id}", 2 * MAX_NAME)
+    return replace(found, id=name, path=copy_place(target.host, found.id))

@@ -275,7 +275,10 @@ def test_a_receiver_that_is_away_is_no_error() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
-    [("TEXTFILE", "/nowhere/at/all", b"no directory"), ("OTLP", "collector:4318", b"no URL")],
+    [
+        ("TEXTFILE", "/nowhere/at/all", b"no directory"),
+        *(("OTLP", url, b"no URL") for url in ("collector:4318", "http://[::1", "http://a:99999", "http:// bad host/")),
+    ],
 )
 def test_a_mistake_in_the_configuration_is_one_line(state: State, name: str, value: str, says: bytes) -> None:
     state.environment[f"TRAINMON_METRICS_{name}"] = value

@@ -7,6 +7,7 @@ import json
 import os
 import struct
 import sys
+import time
 import zlib
 
 MAGIC = b"\0trainmon relay 1\n"
@@ -55,6 +56,11 @@ HARMLESS = {
     "odd-time": lambda: send({"kind": "time", "n": [], "monotonic": 1e400}),
     "unknown": lambda: send({"kind": "later", "run": "r"}, b"x"),
 }
+LATE = {
+    "never-even": lambda: None,
+    "no-time": lambda: None,
+    "slow": lambda: [(growing("console.log", b"x\n", 2 * place), time.sleep(0.5)) for place in range(6)],
+}
 
 
 def main():
@@ -71,12 +77,14 @@ def main():
         elif asked["do"] == "peek":
             send({"kind": "run", "run": "../r"})
         elif asked["do"] == "time":
-            send({"kind": "time", "n": asked["n"], "monotonic": 1.0, "wall": 1.0})
+            kind = "state" if sys.argv[1] == "no-time" else "time"
+            send({"kind": kind, "n": asked["n"], "monotonic": 1.0, "wall": 1.0})
         elif asked["do"] == "follow":
             whole("run.json", b'{"id": "r", "name": "r"}')
-            {**KINDS, **HARMLESS, "name": lambda: None}[sys.argv[1]]()
+            {**KINDS, **HARMLESS, **LATE, "name": lambda: None}[sys.argv[1]]()
             send({"kind": "state", "alive": True, "ranks": True, "monotonic": 1.0, "wall": 1.0})
-            send({"kind": "even"})
+            if sys.argv[1] != "never-even":
+                send({"kind": "even"})
 
 
 if __name__ == "__main__":

@@ -98,12 +98,14 @@ def test_wait_is_for_a_run_there(far: State, near: State) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_compare_takes_a_run_there(far: State, near: State) -> None:
+def test_compare_and_metrics_take_a_run_there(far: State, near: State) -> None:
     far.run(*trainings(60, 0.005))
     near.run(*trainings(60, 0.010))
     configure(near, box=via(far))
     done = near.call("compare", f"box:{far.only.name}", "last")
     assert done.returncode == 0, done.stderr
+    figures = near.call("metrics", f"box:{far.only.name}")
+    assert figures.returncode == 0 and b'name="far training"' in figures.stdout, figures.stderr
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,41 @@ def test_a_mistake_is_one_line(far: State, near: State, words: tuple[str, ...], 
     done = near.call("attach", *words, "--once")
     assert done.returncode == 2 and done.stderr.count(b"\n") == 1
     assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ls", "--host", ""), b"--host names no host"),
+        (("ls", "--host", ","), b"--host names no host"),
+        (("attach", "--job", "", "--host", "box"), b"--job names no job"),
+        (("stop", ""), b"RUN is empty"),
+        (("stop", "away:x"), b"away: no way there; this must work: sh -c 'exit 255' true"),
+        (("memory", "bare:x"), b"bare: there is no trainmon on the PATH there"),
+    ],
+)
+def test_what_names_nothing_is_one_line(near: State, words: tuple[str, ...], says: bytes) -> None:
+    configure(near, away="sh -c 'exit 255'", bare="sh -c 'exit 127'")
+    done = near.call(*words)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and says in done.stderr
+
+
+@pytest.mark.parametrize("place", ["file", "missing", "lock"])
+def test_a_copy_that_cannot_be_kept_is_one_line(far: State, near: State, place: str) -> None:
+    """As on a read-only disk."""
+    far.run(*trainings(3, 0.0))
+    if place == "file":
+        near.path.write_text("")
+    elif place == "missing":
+        near.environment["TRAINMON_DIR"] = "/proc/nowhere"
+    else:
+        near.call("attach", "--via", via(far), "box:", "--once")
+        (lock,) = near.path.glob("copies/box/*/copy.lock")
+        lock.unlink()
+        lock.mkdir()
+    done = near.call("attach", "--via", via(far), "box:", "--once")
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1, done.stderr
+    assert b"no copy can be kept: " in done.stderr and b"; set TRAINMON_DIR to" in done.stderr
 
 
 def test_a_host_that_cannot_be_reached_leaves_the_copy(far: State, near: State) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from monitor.commands.far_runs import fetched
+from monitor.errors import UserError
+from monitor.remote import copier
+from monitor.remote.line import Target
 from tests.launch.conftest import State
 from tests.remote import hostile
 
@@ -41,6 +46,16 @@ def test_a_lie_ends_the_line(near: State, kind: str) -> None:
 def test_what_makes_no_sense_is_left_out(near: State, kind: str) -> None:
     code, told, strays = _attach(near, kind)
     assert code == 0 and not strays, told
+
+
+@pytest.mark.parametrize("kind", hostile.LATE)
+def test_what_never_comes_is_not_waited_for(near: State, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A limit without progress: it speaks on, and a long history that keeps coming is not cut."""
+    monkeypatch.setenv("TRAINMON_DIR", str(near.path))
+    monkeypatch.setattr(copier, "ANSWER_SECONDS", 2.0)
+    target = Target("box", (sys.executable, str(PROGRAM), kind))
+    with nullcontext() if kind == "slow" else pytest.raises(UserError, match="box: no answer within 2 s"):
+        fetched(target, "r")
 
 
 def test_a_run_of_an_impossible_name_has_its_copy_in_place(near: State) -> None:

@@ -131,6 +131,8 @@ class FarSide:
         names = [(run, (rundir.read_json(run / rundir.IDENTITY) or {}).get("name")) for run in runs]
         if text in ("", "last"):
             living = [] if text else [run for run in runs if is_alive(run)]
+            if job and len(living) > 1:  # what starts the steps of a job, and waits for them, is no training of it
+                living = [run for run in living if _has_reported(run)] or living
             if len(living) > 1:
                 self._refuse("several trainings are running: " + ", ".join(run.name for run in living[:5]))
                 return
@@ -292,7 +294,17 @@ def own_runs() -> list[Path]:
     return [run for _, _, run in sorted(found, reverse=True)]
 
 
+def _has_reported(run: Path) -> bool:
+    return any(journal.name.startswith("rank-") for journal in rundir.journals(run)[:1])  # those of ranks come first
+
+
 def _is_of_job(run: Path, job: str) -> bool:
+    """Return whether a run is of a job, by the variables of its launcher or of its first rank."""
+    try:
+        if is_named((rundir.read_json(run / rundir.IDENTITY) or {})["environment"], job):
+            return True
+    except (KeyError, TypeError, AttributeError):
+        pass
     for journal in rundir.journals(run)[:1]:  # those of ranks come first
         opened = _open(run, journal.name)
         if opened is None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from monitor.remote.copies import COPIES, FAR, PARTS, Far, copies_dir, far_of, f
 from monitor.remote.far_side import GROWING
 from monitor.sources.host_clocks import CLOCKS, shifts
 from trainhooks.protocol import rundir
-from trainhooks.protocol.job_key import key_over_hosts, restart
+from trainhooks.protocol.job_key import key_over_hosts, restart, task
 from trainhooks.protocol.limits import MAX_LINE
 
 JOINED = "joined"  # among the copies, where hosts are
@@ -36,9 +36,8 @@ def join(parts: Sequence[Path]) -> Path:
     """
     keys = {}
     for part in parts:
-        hello = _first_line(part)
-        keys[part] = key_over_hosts(_environment(hello)) if hello else None
-        if hello is None:
+        keys[part] = _key(part)
+        if keys[part] is None and _first_line(part) is None:
             raise UserError(f"{_name(part)}: no rank has reported yet, so its job is not known")
         if keys[part] is None:
             raise UserError(
@@ -51,21 +50,32 @@ def join(parts: Sequence[Path]) -> Path:
             raise UserError(f"{_name(first)} and {_name(other)} are two jobs: {keys[first]}, {keys[other]}")
         if _restart(first) == _restart(other) and not _overlap(first, other):
             raise UserError(f"{_name(first)} and {_name(other)} are two jobs: one ended before the other began")
+    holders: dict[tuple[int, int], Path] = {}
+    for part in parts:
+        for rank in _living_ranks(part):
+            if (other := holders.setdefault((_restart(part), rank), part)) != part:
+                raise UserError(f"{_name(other)} and {_name(part)} are two jobs: both have a living rank {rank}")
     digest = hashlib.sha256(json.dumps([keys[first], *map(str, sorted(parts))]).encode()).hexdigest()[:12]
     parts = sorted(parts, key=_lowest_rank)
     return together(f"{rundir.slug(parts[0].name, 100)}-{digest}", parts)
 
 
 def earlier_starts(part: Path, others: Sequence[Path]) -> list[Path]:
-    """Return those of the others that are of the same job and were begun before it was started again."""
-    key = key_over_hosts(_environment(_first_line(part) or {}))
-    return [
-        other
-        for other in others
-        if key is not None
-        and key_over_hosts(_environment(_first_line(other) or {})) == key
-        and _restart(other) < _restart(part)
-    ]
+    """Return those of the others that are of the same job and were begun before it was started again.
+
+    Where programs ran one after another in the job, it is the one with the same words, or the last of that name.
+    """
+    key, known, found = _key(part), rundir.read_json(part / rundir.IDENTITY) or {}, {}
+
+    def likeness(other: Path) -> tuple[bool, float]:
+        its = rundir.read_json(other / rundir.IDENTITY) or {}
+        return its.get("command") == known.get("command"), _started(its)
+
+    for other in sorted(others, key=likeness):
+        is_alike = (rundir.read_json(other / rundir.IDENTITY) or {}).get("name") == known.get("name")
+        if key is not None and is_alike and _key(other) == key and _restart(other) < _restart(part):
+            found[_restart(other), _lowest_rank(other)] = other
+    return list(found.values())
 
 
 def together(name: str, parts: Sequence[Path]) -> Path:
@@ -184,19 +194,47 @@ def _link(shown: Path, file: Path) -> None:
 
 def _first_line(part: Path) -> dict[str, Any] | None:
     """Return the first line of the journal of the part's lowest rank."""
+    return next(_first_lines(part), None)
+
+
+def _first_lines(part: Path) -> Iterator[dict[str, Any]]:
+    """Yield the first lines of the journals of the part's ranks."""
     for journal in rundir.journals(part):
         if journal.name.startswith("rank-"):
             with contextlib.suppress(OSError, ValueError, RecursionError), open(journal, "rb") as source:
                 line = json.loads(source.readline(MAX_LINE))
                 if isinstance(line, dict):
-                    return line
-    return None
+                    yield line
 
 
-def _environment(hello: dict[str, Any]) -> dict[str, str]:
-    facts = hello.get("facts")
+def _living_ranks(part: Path) -> set[int]:
+    """Return the ranks that a part has now: torchrun may give a process another one when it starts it again."""
+    far = far_of(part)
+    if far is None or not far.ranks:
+        return set()
+    found = {}
+    for line in sorted(_first_lines(part), key=_began):
+        local, rank = line.get("local_rank"), line.get("rank")
+        if isinstance(local, int) and isinstance(rank, int):
+            found[local] = rank
+    return set(found.values())
+
+
+def _began(line: dict[str, Any]) -> float:
+    began = line.get("t")
+    return float(began) if isinstance(began, int | float) else 0.0
+
+
+def _environment(part: Path) -> dict[str, str]:
+    """Return the variables of the part's lowest rank, those of its launcher where none has reported yet."""
+    hello = _first_line(part)
+    facts = (rundir.read_json(part / rundir.IDENTITY) or {}) if hello is None else hello.get("facts")
     known = facts.get("environment") if isinstance(facts, dict) else None
     return {str(key): str(value) for key, value in known.items()} if isinstance(known, dict) else {}
+
+
+def _key(part: Path) -> str | None:
+    return key_over_hosts(_environment(part))
 
 
 def _started(known: dict[str, Any]) -> float:
@@ -207,7 +245,7 @@ def _started(known: dict[str, Any]) -> float:
 def _restart(part: Path) -> int:
     """Return how often the job was started before this part."""
     known = (rundir.read_json(part / rundir.IDENTITY) or {}).get("environment")
-    return restart(known if isinstance(known, dict) else _environment(_first_line(part) or {}))
+    return restart(known if isinstance(known, dict) else _environment(part))
 
 
 def newest(parts: Sequence[Path]) -> list[Path]:
@@ -219,7 +257,7 @@ def newest(parts: Sequence[Path]) -> list[Path]:
 
 def _lowest_rank(part: Path) -> int:
     rank = (_first_line(part) or {}).get("rank")
-    return rank if isinstance(rank, int) else 1 << 30
+    return rank if isinstance(rank, int) else task(_environment(part), 1 << 30)
 
 
 def _overlap(one: Path, other: Path) -> bool:

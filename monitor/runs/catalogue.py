@@ -6,6 +6,7 @@ A run's state is read from its small files and the ends of its journals, so that
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from trainhooks.protocol.limits import clean
 
 JOURNAL_END_BYTES = 64 * 1024  # bytes read at each end of a journal
 JOURNALS = ("rank-", "node-", "console-", "actor-")  # how the names of a run's journals begin
+_OF_RANK = re.compile(r"rank-([0-9]{1,9})-")
 FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this recently is still written: attribute caches hold 60 s
 
 
@@ -283,9 +285,10 @@ def entry(path: Path) -> RunEntry:
 
 
 def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
-    """Return the last step of rank 0, the steps planned, and the steps per second since the first one."""
+    """Return the last step of the lowest rank here, the steps planned, and the steps per second since the first one."""
     all_journals = rundir.journals(path)
-    journals = [journal for journal in all_journals if journal.name.startswith("rank-0-")]
+    ranks = {journal: int(match[1]) for journal in all_journals if (match := _OF_RANK.match(journal.name))}
+    journals = [journal for journal, rank in ranks.items() if rank == min(ranks.values())]
     journals = journals or [journal for journal in all_journals if journal.name.startswith("console-")]
     if not journals:
         return None, None, None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from monitor.remote import joined, slurm
 from monitor.remote.copies import FAR, parts_of
 from trainhooks.protocol import rundir
-from trainhooks.protocol.job_key import BATCH, is_named, key_over_hosts, restart
+from trainhooks.protocol.job_key import BATCH, is_named, key_over_hosts, restart, task
 
 REFRESH_SECONDS = 1.0  # between two looks for what is new of a job
 REST_TIMES = 20.0  # as long as a look took: one at a thousand parts takes a second
@@ -26,21 +27,12 @@ class _Part(NamedTuple):
     path: Path
     environment: dict[str, str]
     name: str
+    words: list[str]
     began: float
     ended: float  # about now where it lives
-
-    @property
-    def key(self) -> str | None:
-        return key_over_hosts(self.environment)
-
-    @property
-    def restart(self) -> int:
-        return restart(self.environment)
-
-    @property
-    def rank(self) -> int:
-        text = self.environment.get("SLURM_PROCID", "")
-        return int(text) if text.isascii() and text.isdigit() else 0
+    key: str
+    restart: int
+    rank: int
 
 
 def together(runs: Sequence[Path]) -> list[Path]:
@@ -53,10 +45,13 @@ def together(runs: Sequence[Path]) -> list[Path]:
     if len(parts) < 2:
         return list(runs)
     whole: dict[Path, Path] = {}
+    alike: Counter[str] = Counter()
     for job in _jobs(sorted(parts.values(), key=lambda part: part.began)):
+        alike[name := _name(job)] += 1
         if len(job) > 1:
             with suppress(OSError):  # no room, or another user's: each part by itself
-                made = joined.together(_name(job), [part.path for part in sorted(job, key=lambda part: part.rank)])
+                number = f"-{alike[name]}" if alike[name] > 1 else ""
+                made = joined.together(name + number, [part.path for part in sorted(job, key=lambda part: part.rank)])
                 whole.update(dict.fromkeys((part.path for part in job), made))
     return list(dict.fromkeys(whole.get(run, run) for run in runs))
 
@@ -69,8 +64,8 @@ def of_job(runs: Sequence[Path], job: str) -> list[Path]:
 def whole(run: Path) -> Path:
     """Return the run that `together` has made of a run and others of its job; the run itself where it is alone."""
     part = _part(run)
-    made = None if part is None else joined.place(_name([part]))
-    return made if made is not None and run in parts_of(made) else run
+    places = [] if part is None else sorted(joined.place("").glob(f"*-{_tail(part)}*"))
+    return next((made for made in places if run in parts_of(made)), run)
 
 
 def gathered(run: Path) -> Path:
@@ -154,32 +149,68 @@ def _part(run: Path) -> _Part | None:
         with suppress(OSError):
             ended = max((path.stat().st_mtime for path in rundir.journals(run)), default=ended)
     environment = {str(key): str(value) for key, value in environment.items()}
-    return _Part(run, environment, str(known.get("name") or run.name), float(began or 0.0), float(ended or 0.0))
+    if (key := key_over_hosts(environment)) is None:
+        return None
+    return _Part(
+        path=run,
+        environment=environment,
+        name=str(known.get("name") or run.name),
+        words=known.get("command") or [],
+        began=float(began or 0.0),
+        ended=float(ended or 0.0),
+        key=key,
+        restart=restart(environment),
+        rank=task(environment, 0),
+    )
 
 
 def _jobs(parts: Sequence[_Part]) -> list[list[_Part]]:
     """Return the parts, by job. They come in the order in which they began."""
     found: list[list[_Part]] = []
     for part in parts:
-        mine = next((job for job in reversed(found) if job[0].key == part.key and _belongs(part, job)), None)
-        if mine is None:
-            found.append([part])
+        alike = [job for job in found if job[0].key == part.key and job[0].name == part.name]
+        mine = [job for job in alike if _is_beside(part, job)] or _before(part, alike)
+        if mine:
+            max(mine, key=lambda job: (_has_words(part, job), _overlap(part, job))).append(part)
         else:
-            mine.append(part)
+            found.append([part])
     return found
 
 
-def _belongs(part: _Part, job: Sequence[_Part]) -> bool:
-    """Return whether a part is of a job: another task of the same start, or of a later one."""
-    newest = max(each.restart for each in job)
-    if part.restart > newest:
-        return any(each.name == part.name for each in job)  # its words may differ: --resume
+def _is_beside(part: _Part, job: Sequence[_Part]) -> bool:
+    """Return whether a part is another task of the same start of a job. One task does not run it twice."""
     beside = [each for each in job if each.restart == part.restart]
-    is_step = not str(part.key).endswith(f".{BATCH}")  # in a batch script, what runs beside another is another
-    return is_step and any(part.began <= each.ended + APART_SECONDS for each in beside)
+    is_step = not part.key.endswith(f".{BATCH}")  # in a batch script, what runs beside another is another
+    is_other = is_step and all(each.rank != part.rank for each in beside)
+    return is_other and any(part.began <= each.ended + APART_SECONDS for each in beside)
+
+
+def _before(part: _Part, alike: Sequence[list[_Part]]) -> list[list[_Part]]:
+    """Return the jobs that a part may be a later start of: the last one, whose words may differ; any with the same."""
+    earlier = [job for job in alike if job[0].restart < part.restart]
+    return [
+        job
+        for job in earlier
+        if max(each.restart for each in job) < part.restart and (job is earlier[-1] or _has_words(part, job))
+    ]
+
+
+def _has_words(part: _Part, job: Sequence[_Part]) -> bool:
+    return any(each.words == part.words for each in job)
+
+
+def _overlap(part: _Part, job: Sequence[_Part]) -> float:
+    """Return the seconds for which both lived; less than 0: those between them."""
+    ended, began = max(each.ended for each in job), min(each.began for each in job)
+    return min(part.ended, ended) - max(part.began, began)
 
 
 def _name(job: Sequence[_Part]) -> str:
     first = min(job, key=lambda part: part.began)
     began = time.strftime("%m%d", time.localtime(first.began))
-    return rundir.slug(f"{first.name}-{began}-{str(first.key).rpartition(' ')[2]}", 120)
+    return f"{rundir.slug(first.name, 80)}-{began}-{_tail(first)}"
+
+
+def _tail(part: _Part) -> str:
+    """Return what ends the names of the runs that are made of parts of the same job and step."""
+    return rundir.slug(part.key.rpartition(" ")[2])

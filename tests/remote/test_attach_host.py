@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,28 @@ def test_the_far_side_writes_nothing(far: State, near: State) -> None:
     before = {path: path.stat().st_mtime_ns for path in far.path.rglob("*")}
     near.call("attach", "--via", via(far), "--once")
     assert {path: path.stat().st_mtime_ns for path in far.path.rglob("*")} == before
+
+
+@pytest.mark.long
+def test_a_job_is_found_before_a_rank_has_reported(far: State, near: State) -> None:
+    """Loading a model takes minutes; on one host or on several."""
+    hosts = [far, State(far.path.parent / "other")]
+    configure(near, **{f"box-{rank}": via(host) for rank, host in enumerate(hosts)})
+    fronts = []
+    for rank, host in enumerate(hosts):
+        host.environment.update(SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_PROCID=str(rank), SLURM_NTASKS="2")
+        fronts.append(host.start(sys.executable, "-c", "import time; time.sleep(300)"))
+    try:
+        for named in ("box-1", "box-1,box-0"):
+            done = near.call("attach", "--job", "7", "--host", named, "--once", "--json")
+            assert done.returncode == 0, done.stderr
+            report = json.loads(done.stdout)
+            assert report["outcome"]["state"] == "running"
+        assert [host["name"] for host in report["run"]["hosts"]] == ["box-0", "box-1"]
+    finally:
+        for host, front in zip(hosts, fronts, strict=True):
+            host.call("stop", "last")
+            front.communicate()
 
 
 @pytest.mark.long

@@ -13,12 +13,13 @@ import pytest
 
 from monitor.errors import UserError
 from monitor.remote.clocks import Clock, Exchange
-from monitor.remote.copies import FAR, KEPT_DAYS, PARTS, Far, copy_path, far_of, remove_old, write_far
+from monitor.remote.copies import FAR, KEPT_DAYS, PARTS, Far, copy_path, far_of, parts_of, remove_old, write_far
 from monitor.remote.joined import join, refresh
-from monitor.runs import catalogue
+from monitor.runs import catalogue, jobs
 from monitor.sources.host_clocks import move, shifts
 from tests.launch.conftest import State
 from tests.remote import hostile
+from tests.remote.conftest import trainings
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import KINDS, Steps
 
@@ -43,10 +44,11 @@ def _part(
     if ended is not None:
         rundir.write_json(copy / rundir.EXIT, {"exit_code": 0, "ended": ended})
     environment = {"TORCHELASTIC_RUN_ID": job, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    hello = {"kind": "hello", "producer": f"p{rank}", "seq": 0, "t": 1.0, "rank": rank}
+    hello = {"kind": "hello", "producer": f"p{rank}", "seq": 0, "t": 1.0, "rank": rank, "local_rank": 0}
     line = json.dumps({**hello, "facts": {"environment": environment}})
     (copy / f"rank-{rank}-p{rank}.jsonl").write_text(line + "\n")
-    write_far(copy, Far(host, "train-1", alive=ended is None, heard=time.time(), clock=clock))
+    far = Far(host, "train-1", alive=ended is None, ranks=ended is None, heard=time.time(), clock=clock)
+    write_far(copy, far)
     return copy
 
 
@@ -74,6 +76,16 @@ def test_a_part_is_read_once_its_clock_is_known() -> None:
     refresh(run)
     assert {journal.name for journal in rundir.journals(run)} == {"rank-0-p0.jsonl", "rank-1-p1.jsonl"}
     assert shifts(run)["rank-1-p1.jsonl"] == -5000.0
+
+
+def test_a_rank_that_lives_twice_is_of_two_jobs() -> None:
+    now = time.time()
+    first, second = _part("a", 0, now - 300, None), _part("b", 0, now - 299, None)
+    with pytest.raises(UserError, match="a:train-1 and b:train-1 are two jobs: both have a living rank 0"):
+        join([first, second])
+    hello = {"kind": "hello", "producer": "later", "seq": 0, "t": 9.0, "rank": 1, "local_rank": 0}
+    (first / "rank-1-later.jsonl").write_text(json.dumps(hello) + "\n")  # torchrun began anew and gave it another rank
+    join([first, second])
 
 
 @pytest.mark.parametrize("job", ["none", ""])
@@ -130,10 +142,12 @@ def test_a_host_that_tells_nothing_ends_the_command(near: State) -> None:
     assert done.returncode == 2 and done.stderr.startswith(b"trainmon: box: ") and done.stderr.count(b"\n") == 1
 
 
-def _task(rank: int, began: float, clock: float, ended: float | None = None, **environment: str) -> Path:
+def _task(
+    rank: int, began: float, clock: float, ended: float | None = None, words: str = "train", **environment: str
+) -> Path:
     """Return the run that a task of Slurm has left on a disk that hosts share."""
     own = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_CLUSTER_NAME": "c"}
-    known = {"started": began, "started_monotonic": clock, "boot_id": f"of host {rank}"}
+    known = {"command": words.split(), "started": began, "started_monotonic": clock, "boot_id": f"of host {rank}"}
     run = rundir.new_run("train", **known, environment={**own, **environment})
     hello = {"kind": "hello", "producer": run.name, "seq": 0, "t": clock, "rank": rank}
     (run / f"rank-{rank}-{run.name}.jsonl").write_text(json.dumps(hello) + "\n")
@@ -164,3 +178,24 @@ def test_what_slurm_does_not_call_one_job_is_not_one() -> None:
     assert len(catalogue.runs()) == 5
     _task(1, now - 10, 1.0, SLURM_RESTART_COUNT="1")
     assert len(catalogue.runs()) == 5  # the last one's, started again
+
+
+def test_programs_after_each_other_in_a_step_are_runs_of_their_own(near: State) -> None:
+    near.environment.update(SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_PROCID="0", SLURM_NTASKS="1")
+    near.run(*trainings(20, 0.005), options=("--name", "a"))
+    near.run(sys.executable, "-c", "raise SystemExit(3)", options=("--name", "b"))
+    near.run(*trainings(30, 0.005), options=("--name", "a"))
+    found = [(row["name"], row["state"], row["step"]) for row in json.loads(near.call("ls", "--json").stdout)]
+    assert found == [("a", "finished", 30), ("b", "failed", None), ("a", "finished", 20)]
+
+
+def test_each_program_of_a_script_is_joined_over_hosts_and_goes_on_after_a_restart() -> None:
+    """The second one was running as the job was stopped."""
+    now = time.time()
+    first = [_task(rank, now - 100 + rank, 1.0, now - 95, "train 1") for rank in (0, 1)]
+    second = [_task(rank, now - 94 + rank, 1.0, now - 50, "train 2") for rank in (1, 0)]
+    again = [_task(rank, now - 40, 1.0, now - 30, "train 2 --resume", SLURM_RESTART_COUNT="1") for rank in (0, 1)]
+    third = [_task(rank, now - 25, 1.0, None, "train 3", SLURM_RESTART_COUNT="1") for rank in (0, 1)]
+    runs = catalogue.runs()
+    assert [set(parts_of(run)) for run in runs] == [set(third), {*second, *again}, set(first)]
+    assert [jobs.whole(parts[0]) for parts in (third, again, first)] == runs

@@ -34,6 +34,15 @@ def test_hosts_are_listed_together(far: State, near: State) -> None:
     assert not list(near.path.glob("copies/*/*"))
 
 
+def test_a_part_without_rank_0_tells_of_its_lowest_rank(far: State, near: State) -> None:
+    far.environment.update(RANK="3", WORLD_SIZE="4")
+    assert far.run(*trainings(30, 0.005)).returncode == 0
+    configure(near, box=via(far))
+    for listed in (far.call("ls", "--json"), near.call("ls", "--host", "box", "--json")):
+        (row,) = json.loads(listed.stdout)
+        assert (row["step"], row["steps_total"]) == (30, 30) and row["steps_per_second"] > 0
+
+
 def test_a_list_needs_hosts(near: State) -> None:
     near.path.mkdir()
     assert b"[hosts]" in near.call("ls", "--host", "all").stderr

@@ -38,6 +38,12 @@ def restart(environment: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
 
 
+def task(environment: Mapping[str, str], otherwise: int) -> int:
+    """Return which task of its job a process is in, as Slurm counts them; `otherwise` where nothing tells."""
+    text = environment.get("SLURM_PROCID", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else otherwise
+
+
 def is_named(environment: Mapping[str, str], name: str) -> bool:
     """Return whether a person who says `name` means the job of these variables."""
     key = key_over_hosts(environment)

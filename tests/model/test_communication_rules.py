@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from monitor.model.report import Finding
 from trainhooks.protocol.events import Collectives, Frames, Host
 
-from .conftest import Story, folded, judged_state
+from .conftest import Story, folded, judged_state, report_of
+from .test_ranks import steady, synchronous
 
 Scene = Callable[[], list[Finding]]
 Late = Callable[[int, int], float]
@@ -195,3 +198,16 @@ def test_a_stage_of_a_pipeline_is_told_what_it_does_and_not_where_it_waits() -> 
     story.tell(Frames, rows=rows, activities=["collective", "sleep", ""])
     told = next(each for each in judged_state(folded(story), alive=False)[0] if each.code == "unaccounted-time")
     assert not any("recv" in line for line in told.evidence) and "train.py:8 (time.sleep)" in told.advice
+
+
+def test_what_ranks_take_is_a_mean_where_their_waits_are() -> None:
+    told = [_told(rank, lambda each, step: 0.3 * (each == 1 and step % 10 == 9), 0.002, 1, 4000) for rank in (0, 1)]
+    known = report_of(*told)
+    assert known.straggler is not None and known.collectives is not None
+    for row in known.ranks:
+        assert row.is_mean and row.step_seconds == pytest.approx(known.collectives.period)
+        assert (row.usual_wait or 0.0) / row.step_seconds == pytest.approx(row.wait_share)
+        assert sum(row.phases.values()) == pytest.approx(row.step_seconds, rel=0.01)
+    assert known.straggler.own_seconds == pytest.approx(known.ranks[1].phases["forward"])
+    assert known.ranks[0].phases["backward"] > (known.ranks[0].usual_wait or 0.0)
+    assert not report_of(*synchronous(2, 40, steady())).ranks[0].is_mean

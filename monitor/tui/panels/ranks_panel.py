@@ -1,4 +1,4 @@
-"""The ranks panel: the median step of each rank, and how much of it is waiting for other ranks."""
+"""The ranks panel: the usual step of each rank, and how much of it is waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def clock_of(report: Report) -> str:
 
 
 def rank_rows(ranks: list[RankRow], slowest: int | None, width: int, silent: Collection[str | None] = ()) -> list[Row]:
-    """Return a row per rank: its median step as a bar, with the waiting part pale at the end.
+    """Return a row per rank: its usual step as a bar, with the waiting part pale at the end.
 
     Args:
         silent: the hosts of which nothing came for a while.
@@ -94,6 +94,11 @@ def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int, is_
     if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
         tail.append((_SLOWEST, "warning"))
     return [*head, *drawn, *tail]
+
+
+def usual(ranks: Sequence[RankRow]) -> str:
+    """Return what the figures of all ranks are."""
+    return "mean" if ranks and all(row.is_mean for row in ranks) else "median"
 
 
 def host_of(row: RankRow) -> str:

@@ -26,6 +26,7 @@ from monitor.tui.panels.ranks_panel import (
     rank_bar,
     strip,
     strip_words,
+    usual,
 )
 from monitor.tui.screens.page import ListBody, screen
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
@@ -87,9 +88,10 @@ class Ranks(ListBody):
     about = (
         "In synchronous training all ranks take the same time per step: fast ranks wait in a collective, mostly inside"
         " backward. The straggler is therefore the rank that waits least. `waits` is the time of a rank in collectives"
-        " beyond the shortest of all ranks, per step. The phases are medians of the latest steps; a time that is longer"
-        " than the median of the ranks by 5% of a step stands out. Enter shows one rank beside the others; Enter again"
-        " shows that rank on all screens, until Esc on the overview.",
+        " beyond the shortest of all ranks, per step. Step and phases are medians of the latest steps, or means"
+        " where the waits are (see the title); a time that is longer than the median of the ranks by 5% of a step stands"
+        " out. Enter shows one rank beside the others; Enter again shows that rank on all screens, until Esc on the"
+        " overview.",
         "On GPUs these are GPU times once enough steps of every rank were timed, host times until then (see the title)."
         " A wait is a lower bound; – is unknown: one rank, too few steps in common, or a GPU that runs behind its host."
         " A straggler is named only over enough steps and for a significant share of the time.",
@@ -129,7 +131,10 @@ class Ranks(ListBody):
         if len(view.report.ranks) < 2:
             return []
         has_bars = self._table(view.report, self.size.width).room >= MIN_BAR + 25
-        return [("median step of each rank", "muted"), *([("   ", "text"), *LEGEND] if has_bars else [])]
+        return [
+            (f"{usual(view.report.ranks)} step of each rank", "muted"),
+            *([("   ", "text"), *LEGEND] if has_bars else []),
+        ]
 
     def keys(self, view: View, options: ViewOptions) -> list[object]:
         """Return the ranks in their order; by interest where a screen does not hold them."""

@@ -35,6 +35,7 @@ FLAT_HEIGHT = 12  # rows below which only the ranks have room
 MIN_BAR, MAX_BAR = 12, 40  # cells of a bar behind a rank's figures, where there is room
 TIME_WIDTH, MAX_NAME_WIDTH = 9, 14  # cells
 MIN_PHASES = 3  # columns that hosts leave
+ARROW = 3  # cells at the end of a row, for the arrow of a list that goes on
 ALL = 10_000  # cells in which every phase has room
 NAMES = {BETWEEN_STEPS: "between"}  # where there is little room
 
@@ -63,7 +64,7 @@ def table_of(report: Report, width: int) -> Table:
     ordered += [name for name in (OTHER, BETWEEN_STEPS) if name in names]
     middle = {name: median(row.phases.get(name, 0.0) for row in ranks) for name in ordered}
     most = {name: max(row.phases.get(name, 0.0) for row in ranks) for name in ordered}
-    room, shown = width - RANK_WIDTH - 2 * TIME_WIDTH, set()
+    room, shown = width - RANK_WIDTH - 2 * TIME_WIDTH - ARROW, set()
     hosts = host_width(ranks)
     hosts = hosts if room - hosts >= MIN_PHASES * TIME_WIDTH else 0
     room -= hosts
@@ -88,8 +89,8 @@ class Ranks(ListBody):
     about = (
         "In synchronous training all ranks take the same time per step: fast ranks wait in a collective, mostly inside"
         " backward. The straggler is therefore the rank that waits least. `waits` is the time of a rank in collectives"
-        " beyond the shortest of all ranks, per step. Step and phases are medians of the latest steps, or means"
-        " where the waits are (see the title); a time that is longer than the median of the ranks by 5% of a step stands"
+        " beyond the shortest of all ranks, per step. Step and phases are medians of the latest steps, or means where"
+        " the waits are (see the title); a time that is longer than the median of the ranks by 5% of a step stands"
         " out. Enter shows one rank beside the others; Enter again shows that rank on all screens, until Esc on the"
         " overview.",
         "On GPUs these are GPU times once enough steps of every rank were timed, host times until then (see the title)."

@@ -248,10 +248,14 @@ class Evidence:
         most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACE_LINES]
         return [f"{share(spent / total)} of it at {line}" for line, spent in most if spent >= MIN_PLACE_SHARE * total]
 
-    def unnamed_places(self) -> list[str]:
-        """Return the largest parts of the time in no phase, a line each; none on few samples."""
+    def unnamed_places(self, told: Collection[str] = ()) -> list[str]:
+        """Return the largest parts of the time in no phase, a line each; none on few samples.
+
+        Args:
+            told: places that are left out.
+        """
         parts = self.report.unnamed.parts if self.report.unnamed is not None else []
-        return [part.text() for part in parts if part.place is not None][:MAX_PLACE_LINES]
+        return [part.text() for part in parts if part.place is not None and part.place not in told][:MAX_PLACE_LINES]
 
 
 def _find_setting(table: dict[str, Any], name: str, depth: int = 3) -> Any:

@@ -313,6 +313,7 @@ class RankRow:
     clock: str = "host"  # cuda: by CUDA events, where enough steps of every rank were timed
     phases: dict[str, float] = field(default_factory=dict)  # median seconds of a recent step, and of what precedes it
     host: str | None = None  # where the ranks are on several
+    is_mean: bool = False  # step (from step to step), waits and phases are means, by the calls of collectives
 
 
 @dataclass(frozen=True, slots=True)

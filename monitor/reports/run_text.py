@@ -330,7 +330,8 @@ def ranks(report: Report) -> Section | None:
         lines.append(f"rank {slow.rank} slowest: the others wait at least {share(slow.share)} {base}")
     lines += [_clock(host) for host in report.run.hosts[1:]]
     are_apart = any(row.host is not None for row in report.ranks)
-    rows = [["rank", "median step", "waiting", "of the step", "steps", *(["host"] if are_apart else [])]]
+    usual = "mean step" if all(row.is_mean for row in report.ranks) else "median step"
+    rows = [["rank", usual, "waiting", "of the step", "steps", *(["host"] if are_apart else [])]]
     for row in report.ranks:
         waits = duration(row.usual_wait), share(row.wait_share)
         of = [clean(row.host or "", 40)] if are_apart else []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from monitor.model.report import Finding
 from trainhooks.protocol.events import Collectives, Frames, Host
 
-from .conftest import Story, folded, judged_state
+from .conftest import Story, folded, judged_state, report_of
+from .test_ranks import steady, synchronous
 
 Scene = Callable[[], list[Finding]]
 Late = Callable[[int, int], float]
@@ -44,7 +47,7 @@ def ranked(
     return told
 
 
-def _told(rank: int, late: Late, transfer: float, calls: int, size: int) -> Story:
+def _told(rank: int, late: Late, transfer: float, calls: int, size: int, between: bool = False) -> Story:
     told = Story(f"p{rank}", rank)
     begin, rows, own = told.now, [], 0.0
     for step in range(STEPS):
@@ -54,14 +57,19 @@ def _told(rank: int, late: Late, transfer: float, calls: int, size: int) -> Stor
         for number in range(calls):
             until = called if number + 1 < calls else end
             rows.append((0, step * calls + number, step + 1, round(called * 1e6), round(until * 1e6)))
-        told.step(forward=0.01 + mine, backward=0.01 + longest - mine + transfer)
-        own += 0.01 + mine
+        told.wait(mine if between else 0.0)
+        told.step(forward=0.01 + (0.0 if between else mine), backward=0.01 + longest - mine + transfer)
+        own += mine
     told.tell(
         Collectives,
         first=1,
         steps=STEPS,
         begin=begin,
-        seconds=[("forward", own), ("backward", told.now - begin - own)],
+        seconds=[
+            ("forward", 0.01 * STEPS + (0.0 if between else own)),
+            ("between steps", own if between else 0.0),
+            ("backward", told.now - begin - own - 0.01 * STEPS),
+        ],
         kinds=[("default_pg", "all_reduce [100] float", "backward", size)],
         calls=rows,
     )
@@ -169,3 +177,59 @@ def test_a_rank_that_alone_does_something_now_and_then_is_named() -> None:
     assert "rank 0 between steps" in told.title and "on no rank alone" in told.advice
     assert any("train.py:9 (time.sleep)" in line for line in told.evidence), told.evidence
     assert "straggler" not in [each.code for each in saving(None)()]
+
+
+def between(rank_late: int, *rows: tuple[str, str, int]) -> Scene:
+    """A rank is late between steps for 30 ms; the first one is there in these places, by activity and samples."""
+
+    def told() -> list[Finding]:
+        stories = [_told(rank, lambda each, step: 0.03 * (each == rank_late), 0.002, 1, 4000, True) for rank in (0, 1)]
+        for each in stories:
+            for _ in range(400):
+                each.step(forward=0.01, backward=0.01)
+                each.wait(0.02)
+        stories[0].tell(
+            Frames, rows=[("between steps", place, n) for _, place, n in rows], activities=[what for what, _, _ in rows]
+        )
+        return judged_state(folded(*stories), alive=False)[0]
+
+    return told
+
+
+def test_a_straggler_explains_the_waits_and_the_work_that_it_is() -> None:
+    waits = "collective", "train.py:9 (dist.all_gather_object)", 80
+    works = "sleep", "train.py:14 (time.sleep)", 80
+    rest = "", "train.py:8", 20
+    names = {"straggler", "unaccounted-time", "work-between-steps"}
+    for scene in (between(1, waits, rest), between(0, works, rest)):
+        assert names & {each.code for each in scene()} == {"straggler"}
+    assert "unaccounted-time" in [each.code for each in between(1, works, rest)()], (
+        "of another rank, it explains nothing"
+    )
+
+
+def test_a_stage_of_a_pipeline_is_told_what_it_does_and_not_where_it_waits() -> None:
+    story = Story()
+    for _ in range(400):
+        story.step(forward=0.001, other=0.04)
+    rows = [
+        ("other", "train.py:9 (dist.recv)", 50),
+        ("other", "train.py:8 (time.sleep)", 40),
+        ("other", "train.py:7", 9),
+    ]
+    story.tell(Frames, rows=rows, activities=["collective", "sleep", ""])
+    told = next(each for each in judged_state(folded(story), alive=False)[0] if each.code == "unaccounted-time")
+    assert not any("recv" in line for line in told.evidence) and "train.py:8 (time.sleep)" in told.advice
+
+
+def test_what_ranks_take_is_a_mean_where_their_waits_are() -> None:
+    told = [_told(rank, lambda each, step: 0.3 * (each == 1 and step % 10 == 9), 0.002, 1, 4000) for rank in (0, 1)]
+    known = report_of(*told)
+    assert known.straggler is not None and known.collectives is not None
+    for row in known.ranks:
+        assert row.is_mean and row.step_seconds == pytest.approx(known.collectives.period)
+        assert (row.usual_wait or 0.0) / row.step_seconds == pytest.approx(row.wait_share)
+        assert sum(row.phases.values()) == pytest.approx(row.step_seconds, rel=0.01)
+    assert known.straggler.own_seconds == pytest.approx(known.ranks[1].phases["forward"])
+    assert known.ranks[0].phases["backward"] > (known.ranks[0].usual_wait or 0.0)
+    assert not report_of(*synchronous(2, 40, steady())).ranks[0].is_mean

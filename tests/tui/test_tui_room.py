@@ -17,7 +17,7 @@ from monitor.tui.drawing.rows import Row, row_width
 from monitor.tui.drawing.themes import FILL
 from monitor.tui.panels import alerts_panel, header, machine_panel, phases_panel, ranks_panel, steps_panel
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.screens import breakdown_screen, charts_screen, setup_screen
+from monitor.tui.screens import breakdown_screen, charts_screen, ranks_screen, setup_screen
 
 
 def text(rows: list[Row]) -> str:
@@ -400,3 +400,15 @@ def test_an_episode_without_an_end_tells_how_long_it_was_seen(options: ViewOptio
     details = replace(details, throttle_events=(replace(held, last_seen=49.0),))
     shown = text(alerts_panel.entries(replace(view, details=details), options))
     assert "■ 25 s to 49 s  GPU 1 hardware thermal" in shown and "seen for" not in shown, "it may come back"
+
+
+def test_the_hosts_of_ranks_have_a_column_where_they_differ_and_fit(options: ViewOptions) -> None:
+    panel, view = ranks_screen.Ranks(), views.eight_ranks()
+    apart = [replace(row, host=f"node-{row.rank // 4}") for row in view.report.ranks]
+    several = replace(view, report=replace(view.report, ranks=apart))
+    for width, shown, has_host in ((120, several, True), (40, several, False), (120, view, False)):
+        rows = text([*panel.fixed(shown, options, width), *panel.entry(5, shown, options, width, chosen=False)])
+        assert (" host " in rows) == ("node-1" in rows) == has_host, rows
+    panel.selected, panel.opened = 5, True
+    assert panel.heading(several, options).startswith("Rank 5 on node-1")
+    assert " on " not in panel.heading(view, options)

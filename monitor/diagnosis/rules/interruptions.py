@@ -22,7 +22,7 @@ from monitor.model.steps.sampled_calls import CHECKPOINT, EVAL, LOGGING, kind_of
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, flow, percent, share
-from trainhooks.protocol.calls import COLLECTION, FOR_WORKERS, HTTP, LOCK, SLEEP, SUBPROCESS, THREAD
+from trainhooks.protocol.calls import COLLECTION, COLLECTIVE, FOR_WORKERS, HTTP, LOCK, SLEEP, SUBPROCESS, THREAD
 
 MIN_TIMES = 3  # what comes once or twice in a run, as its last checkpoint, has a large share of a short one only
 
@@ -123,7 +123,7 @@ def _interruption(evidence: Evidence, code: str, name: str, activities: tuple[st
 
 
 # What waits has other findings, and time that nothing computes in is no work.
-WAITS = FOR_WORKERS | {HTTP, LOCK, SLEEP, SUBPROCESS, THREAD}
+WAITS = FOR_WORKERS | {COLLECTIVE, HTTP, LOCK, SLEEP, SUBPROCESS, THREAD}
 
 
 @rule(

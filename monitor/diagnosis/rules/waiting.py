@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import beyond_crowd, crowd_line
@@ -15,7 +16,7 @@ from monitor.model.steps.time_split import once_in
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.calls import COMPUTED, COMPUTES, OPTIMIZER, effects_of
+from trainhooks.protocol.calls import COLLECTIVE, COMPUTED, COMPUTES, OPTIMIZER, effects_of
 from trainhooks.protocol.places import Place
 
 # Time in no phase, and what stack samples show in it.
@@ -43,23 +44,32 @@ def unnamed_in_steps(evidence: Evidence) -> float:
     return row.habit if row is not None and has_phases(evidence) else 0.0
 
 
-def _computed_share(evidence: Evidence) -> float:
-    """Return the share of the time in no phase in which the training itself is computed, by stack samples.
+def _accounted_share(evidence: Evidence, told: Collection[Place]) -> float:
+    """Return the share of the time in no phase that is no overhead, by stack samples.
 
-    Layers called one by one, a loss, a policy's distribution, the clipping of gradients: they are no overhead. Nor is
-    what a stage of a pipeline waits for the others. Where a step begins in hindsight, samples of it are told as between
-    the steps.
+    The training itself is computed there: layers called one by one, a loss, a policy's distribution, the clipping of
+    gradients. Or a rank waits for others. Where a step begins in hindsight, samples of it are told as between the
+    steps.
     """
     samples = evidence.sampled_seconds(*UNNAMED)
     # The optimizer's step has a phase of its own: what samples show of it here was before its begin or behind its end.
     has_phase = evidence.phase(OPTIMIZER) is not None
-    computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase) or is_message(place))
+    computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase) or place in told)
     # A line of the program's that computes with tensors, by what it calls: a loss, a target, a mask.
     tensors = [part for (_, place), part in samples.items() if not place.activity and effects_of(place.call) & COMPUTES]
     if tensors and max(tensors) <= MAX_LINE_SHARE * sum(samples.values()):
         computed += sum(tensors)
     part = computed / sum(samples.values()) if computed else 0.0
     return part if part >= MIN_COMPUTED_SHARE else 0.0
+
+
+def _told_of_ranks(evidence: Evidence) -> set[Place]:
+    """Return the places in no phase that are told of the ranks: a pipeline's waits, a straggler's work and its cost."""
+    late = evidence.report.straggler if straggler(evidence) is not None else None
+    place = late.place if late is not None and late.rank == evidence.state.main.rank else None
+    places = {sample.place for sample in evidence.sampled_seconds(*UNNAMED)}
+    waits = {each for each in places if is_message(each) or (late is not None and each.activity == COLLECTIVE)}
+    return waits | {each for each in places if str(each) == place}
 
 
 def _is_computing(place: Place, has_phase: bool) -> bool:
@@ -220,7 +230,8 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
     if not evidence.has_steps() or not evidence.report.wall.total or evidence.host_only or not _is_divided(evidence):
         return None
-    overhead = 1.0 - _computed_share(evidence)
+    told = _told_of_ranks(evidence)
+    overhead = 1.0 - _accounted_share(evidence, told)
     inside, outside = overhead * unnamed_in_steps(evidence), overhead * evidence.between_steps
     named = sampled_activity(evidence)  # it has a rule of its own, with a limit of its own
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
@@ -235,7 +246,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         lines.append(f"in steps, in no phase: {duration(inside / other.count)} per step, {share(part)} of step time")
     if outside:
         lines.append(f"between steps: {duration(outside)}, {share(evidence.wall_part(outside))} of wall time")
-    lines += evidence.unnamed_places()
+    lines += evidence.unnamed_places(left_out := {str(each) for place in told for each in (place, place.users)})
     where = " between steps" if outside > inside else ""
     # Few samples cannot tell computing from overhead. Where nothing is sampled at all, only the measured time speaks.
     is_known = evidence.report.unnamed is not None or not evidence.state.main.samples.looks
@@ -245,7 +256,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         title=f"Unaccounted time: {share(evidence.wall_part(longest) * rest)} of wall time in no phase{where}"
         + (f", besides {named[0]}" if named else ""),
         evidence=lines,
-        advice=_unaccounted_advice(evidence),
+        advice=_unaccounted_advice(evidence, left_out),
         cost=worst,
         certain=is_known and not _is_planned(evidence, inside, outside),
         lost_fraction=min(evidence.loop_share, evidence.wall_part(inside + outside)) * rest,
@@ -256,12 +267,13 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
 MIN_AT_ONE_LINE = 0.5  # of it: what else there is costs less than that line
 
 
-def _unaccounted_advice(evidence: Evidence) -> str:
-    unnamed = evidence.report.unnamed
-    first = next((part for part in unnamed.parts if part.place is not None), None) if unnamed is not None else None
-    if unnamed is not None and first is not None and first.seconds >= MIN_AT_ONE_LINE * unnamed.seconds:
+def _unaccounted_advice(evidence: Evidence, told: Collection[str]) -> str:
+    parts = [] if evidence.report.unnamed is None else evidence.report.unnamed.parts
+    left = [part for part in parts if part.place not in told]
+    first, seconds = next((part for part in left if part.place is not None), None), sum(part.seconds for part in left)
+    if first is not None and first.seconds >= MIN_AT_ONE_LINE * seconds:
         return (
-            f"{share(first.seconds / unnamed.seconds)} of it is at {first.place}: do that less often, for all rows at"
+            f"{share(first.seconds / seconds)} of it is at {first.place}: do that less often, for all rows at"
             " once, or in another thread."
         )
     return (

@@ -87,7 +87,8 @@ class Arrivals:
     waits: dict[int, float]  # mean seconds a step that each rank waits for others
     outside: dict[int, float]  # the same, in other phases than backward
     costs: dict[int, float]  # mean seconds a step that the others wait for each rank
-    own: dict[int, dict[str, float]]  # mean seconds a step of each rank by phase, without its waits
+    phases: dict[int, dict[str, float]]  # mean seconds a step of each rank by phase, and between steps
+    own: dict[int, dict[str, float]]  # the same without its waits
     late: int | None  # the rank that the others wait for, where that is clear
     late_steps: int  # in which it was
     transfer: float  # mean seconds a step from the last rank's last call in backward to the end of that
@@ -171,12 +172,16 @@ def compare_arrivals(ranks: Mapping[int, RankCalls], hosts: Mapping[int, str | N
     order = list(columns)
     costs = {rank: float(row.mean()) for rank, row in zip(order, charged, strict=True)}
     late, late_steps = _late(charged, order, period)
+    means = {rank: _means(calls.windows) for rank, calls in ranks.items()}
     own: dict[int, dict[str, float]] = {}
     outside: dict[int, float] = {}
     tails = []
     for place, (rank, each) in enumerate(columns.items()):
         phases = each.phases[places[rank]]
-        own[rank] = _own(ranks[rank].windows, phases, waited[place] / steps)
+        own[rank] = {
+            phase: max(0.0, seconds - float(waited[place][phases == phase].sum()) / steps)
+            for phase, seconds in means[rank].items()
+        }
         ends = last[place] & (phases == BACKWARD)
         outside[rank] = float(waited[place][phases != BACKWARD].sum()) / steps
         tail = np.maximum(0.0, each.until[places[rank]] - shift[place] - arrived)[ends]
@@ -187,6 +192,7 @@ def compare_arrivals(ranks: Mapping[int, RankCalls], hosts: Mapping[int, str | N
         waits={rank: float(row.sum()) / steps for rank, row in zip(order, waited, strict=True)},
         outside=outside,
         costs=costs,
+        phases=means,
         own=own,
         late=late,
         late_steps=late_steps,
@@ -224,11 +230,11 @@ def _late(charged: FloatArray, order: list[int], period: float) -> tuple[int | N
     return (order[slowest] if clear else None), steps
 
 
-def _own(windows: list[CallWindow], phases: Any, waited: FloatArray) -> dict[str, float]:
-    """Return the mean seconds a step by phase, without the waits in it."""
+def _means(windows: list[CallWindow]) -> dict[str, float]:
+    """Return the mean seconds a step by phase."""
     count = sum(window.count for window in windows)
     found: dict[str, float] = {}
     for window in windows:
         for phase, seconds in window.seconds.items():
             found[phase] = found.get(phase, 0.0) + seconds / count
-    return {phase: max(0.0, seconds - float(waited[phases == phase].sum())) for phase, seconds in found.items()}
+    return found

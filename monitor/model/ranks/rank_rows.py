@@ -81,13 +81,16 @@ def rank_rows(
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
+        row.phases = {} if stats is None else stats.typical()
         if called is not None and called.tells_ranks_apart and rank in called.waits:
             row.wait_seconds = row.usual_wait = called.waits[rank]
             row.wait_share = called.waits[rank] / called.period
+            # Waits are means there: beside medians a rank that is late now and then would wait longer than a step.
+            row.is_mean, row.step_seconds = True, called.period
+            row.phases = {name: seconds for name, seconds in called.phases[rank].items() if seconds > 0.0}
         if alone is not None and called is not None and stats is not None:
             row.wait_share = max(0.0, stats.sampled.together() - state.ranks[alone[0]].sampled.together())
             row.wait_seconds = row.usual_wait = row.wait_share * called.period
-        row.phases = {} if stats is None else stats.typical()
         rows.append(row)
     return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
 

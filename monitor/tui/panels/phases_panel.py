@@ -17,7 +17,7 @@ from monitor.tui.drawing.rows import Row, column, cut, fit, flow, row_width, tex
 from monitor.tui.drawing.themes import FILL
 from monitor.tui.drawing.timeline import MIN_VISIBLE_SHARE
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
-from monitor.tui.panels.ranks_panel import of_rank
+from monitor.tui.panels.ranks_panel import of_rank, usual
 
 _TITLE = " GPU time in steps"
 _NUMBER = 11
@@ -307,7 +307,7 @@ def startup_bars(report: Report, view: View, width: int) -> list[Row]:
 
 
 def rank_line(ranks: list[RankRow], straggler: Straggler | None) -> Row:
-    """Return the straggler if there is one, else the range of the ranks' median steps; empty below two ranks."""
+    """Return the straggler if there is one, else the range of the ranks' usual steps; empty below two ranks."""
     known = [rank.step_seconds for rank in ranks if rank.step_seconds is not None]
     if len(known) < 2:
         return []
@@ -316,7 +316,7 @@ def rank_line(ranks: list[RankRow], straggler: Straggler | None) -> Row:
         row += [(f"rank {straggler.rank} slowest", "text bold"), (", others wait ", "muted")]
         return [*row, (units.share(straggler.share), "text bold"), (" of the time", "muted")]
     low, high = units.duration(min(known)), units.duration(max(known))
-    row += [("median step ", "muted"), (low if low == high else f"{low} – {high}", "text")]
+    row += [(f"{usual(ranks)} step ", "muted"), (low if low == high else f"{low} – {high}", "text")]
     return row
 
 

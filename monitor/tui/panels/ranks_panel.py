@@ -1,4 +1,4 @@
-"""The ranks panel: the median step of each rank, and how much of it is waiting for other ranks."""
+"""The ranks panel: the usual step of each rank, and how much of it is waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ def clock_of(report: Report) -> str:
 
 
 def rank_rows(ranks: list[RankRow], slowest: int | None, width: int, silent: Collection[str | None] = ()) -> list[Row]:
-    """Return a row per rank: its median step as a bar, with the waiting part pale at the end.
+    """Return a row per rank: its usual step as a bar, with the waiting part pale at the end.
 
     Args:
         silent: the hosts of which nothing came for a while.
     """
     longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
-    hosts = max((text_width(_host(row)) for row in ranks), default=0)
-    room = width - hosts - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
+    room = (
+        width - host_width(ranks) - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
+    )
     scale = room / longest if room >= _MIN_RANK_BAR and longest else 0.0
     whole = whole_cells([(row.step_seconds or 0.0) * scale for row in ranks])
     waits = whole_cells([(row.usual_wait or 0.0) * scale for row in ranks])
@@ -88,15 +89,25 @@ def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int, is_
     tail += [("  waits ", "muted"), (column(wait, 6, right=True), "text")]
     if width >= MIN_WIDTH_FOR_STEPS:
         tail.append((column(units.plural(row.steps, "step", "steps"), _STEPS, right=True), "muted"))
-    if row.host is not None and row_width(head) + row_width(tail) + text_width(_host(row)) <= width:
-        tail.append((_host(row), "warning" if is_silent else "muted"))
+    if row.host is not None and row_width(head) + row_width(tail) + text_width(host_of(row)) <= width:
+        tail.append((host_of(row), "warning" if is_silent else "muted"))
     if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
         tail.append((_SLOWEST, "warning"))
     return [*head, *drawn, *tail]
 
 
-def _host(row: RankRow) -> str:
+def usual(ranks: Sequence[RankRow]) -> str:
+    """Return what the figures of all ranks are."""
+    return "mean" if ranks and all(row.is_mean for row in ranks) else "median"
+
+
+def host_of(row: RankRow) -> str:
+    """Return the host of a rank, behind a gap; empty where ranks are on one."""
     return "" if row.host is None else f"  {fit(row.host, MAX_HOST)}"
+
+
+def host_width(ranks: Sequence[RankRow]) -> int:
+    return max((text_width(host_of(row)) for row in ranks), default=0)
 
 
 def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:

@@ -21,9 +21,12 @@ from monitor.tui.panels.ranks_panel import (
     STRIP_RANKS,
     by_interest,
     clock_of,
+    host_of,
+    host_width,
     rank_bar,
     strip,
     strip_words,
+    usual,
 )
 from monitor.tui.screens.page import ListBody, screen
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
@@ -31,6 +34,8 @@ from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 FLAT_HEIGHT = 12  # rows below which only the ranks have room
 MIN_BAR, MAX_BAR = 12, 40  # cells of a bar behind a rank's figures, where there is room
 TIME_WIDTH, MAX_NAME_WIDTH = 9, 14  # cells
+MIN_PHASES = 3  # columns that hosts leave
+ARROW = 3  # cells at the end of a row, for the arrow of a list that goes on
 ALL = 10_000  # cells in which every phase has room
 NAMES = {BETWEEN_STEPS: "between"}  # where there is little room
 
@@ -44,6 +49,7 @@ class Table:
     step: float  # seconds of its step
     longest: float  # seconds of the longest step
     room: int  # cells that the columns leave free
+    hosts: int  # cells of the hosts' column; 0 where ranks are on one host, or there is no room
 
     def is_long(self, phase: str, seconds: float) -> bool:
         """Return whether a rank takes longer in a phase than the others, by more than the scheduler's share."""
@@ -58,7 +64,10 @@ def table_of(report: Report, width: int) -> Table:
     ordered += [name for name in (OTHER, BETWEEN_STEPS) if name in names]
     middle = {name: median(row.phases.get(name, 0.0) for row in ranks) for name in ordered}
     most = {name: max(row.phases.get(name, 0.0) for row in ranks) for name in ordered}
-    room, shown = width - RANK_WIDTH - 2 * TIME_WIDTH, set()
+    room, shown = width - RANK_WIDTH - 2 * TIME_WIDTH - ARROW, set()
+    hosts = host_width(ranks)
+    hosts = hosts if room - hosts >= MIN_PHASES * TIME_WIDTH else 0
+    room -= hosts
     for name in sorted(ordered, key=lambda name: -most[name]):
         if most[name] <= 0.0 or name_width(name) > room:
             break
@@ -66,7 +75,7 @@ def table_of(report: Report, width: int) -> Table:
         room -= name_width(name)
     steps = [row.step_seconds for row in ranks if row.step_seconds is not None]
     phases = tuple(name for name in ordered if name in shown)
-    return Table(phases, middle, median(steps) if steps else 0.0, max(steps, default=0.0), room)
+    return Table(phases, middle, median(steps) if steps else 0.0, max(steps, default=0.0), room, hosts)
 
 
 def name_width(name: str) -> int:
@@ -80,9 +89,10 @@ class Ranks(ListBody):
     about = (
         "In synchronous training all ranks take the same time per step: fast ranks wait in a collective, mostly inside"
         " backward. The straggler is therefore the rank that waits least. `waits` is the time of a rank in collectives"
-        " beyond the shortest of all ranks, per step. The phases are medians of the latest steps; a time that is longer"
-        " than the median of the ranks by 5% of a step stands out. Enter shows one rank beside the others; Enter again"
-        " shows that rank on all screens, until Esc on the overview.",
+        " beyond the shortest of all ranks, per step. Step and phases are medians of the latest steps, or means where"
+        " the waits are (see the title); a time that is longer than the median of the ranks by 5% of a step stands"
+        " out. Enter shows one rank beside the others; Enter again shows that rank on all screens, until Esc on the"
+        " overview.",
         "On GPUs these are GPU times once enough steps of every rank were timed, host times until then (see the title)."
         " A wait is a lower bound; – is unknown: one rank, too few steps in common, or a GPU that runs behind its host."
         " A straggler is named only over enough steps and for a significant share of the time.",
@@ -106,6 +116,9 @@ class Ranks(ListBody):
 
     def heading(self, view: View, options: ViewOptions) -> str:
         title = f"Rank {self.selected}" if self.opened and self.selected is not None else self.title
+        if self.opened:
+            host = next((row.host for row in view.report.ranks if row.rank == self.selected), None)
+            title += f" on {host}" if host is not None else ""
         return f"{title}, {clock}" if (clock := clock_of(view.report)) else title
 
     def data(self, view: View, options: ViewOptions) -> object:
@@ -119,7 +132,10 @@ class Ranks(ListBody):
         if len(view.report.ranks) < 2:
             return []
         has_bars = self._table(view.report, self.size.width).room >= MIN_BAR + 25
-        return [("median step of each rank", "muted"), *([("   ", "text"), *LEGEND] if has_bars else [])]
+        return [
+            (f"{usual(view.report.ranks)} step of each rank", "muted"),
+            *([("   ", "text"), *LEGEND] if has_bars else []),
+        ]
 
     def keys(self, view: View, options: ViewOptions) -> list[object]:
         """Return the ranks in their order; by interest where a screen does not hold them."""
@@ -145,13 +161,13 @@ class Ranks(ListBody):
             cells, each = strip(report.ranks, width, max(1, min(MAX_STRIP_ROWS, self.size.height // 3)))
             drawn = [*wrap(strip_words(each), width - 1, 1), *cells] if cells else []
             drawn = drawn if len(drawn) < self.size.height // 2 else []
-        names: Row = [(column(" rank", RANK_WIDTH), "muted")]
+        names: Row = [(column(" rank", RANK_WIDTH) + column("host" if table.hosts else "", table.hosts), "muted")]
         names += [(column(name, TIME_WIDTH, right=True), "muted") for name in ("step", "waits")]
         for name in table.phases:
             wide = name_width(name)
             tone = "muted" if name in NAMES else options.phases[name]
             names.append((column(fit(NAMES.get(name, name), wide - 1), wide, right=True), tone))
-        middle: Row = [(column(" median", RANK_WIDTH), "muted")]
+        middle: Row = [(column(" median", RANK_WIDTH + table.hosts), "muted")]
         middle += [(column(units.duration(table.step or None), TIME_WIDTH, right=True), "muted")]
         waits = [row.usual_wait for row in report.ranks if row.usual_wait is not None]
         middle += [(column(units.duration(median(waits) if waits else None), TIME_WIDTH, right=True), "muted")]
@@ -166,6 +182,7 @@ class Ranks(ListBody):
         late = slow is not None and slow.rank == row.rank
         tone = "warning bold" if late else "text"
         cells: Row = [(f"{'▸' if chosen else ' '}", "accent"), (column(str(row.rank), RANK_WIDTH - 1), tone)]
+        cells.append((column(host_of(row).lstrip() if table.hosts else "", table.hosts), "muted"))
         cells.append((column(units.duration(row.step_seconds), TIME_WIDTH, right=True), "text"))
         cells.append((column(units.duration(row.usual_wait), TIME_WIDTH, right=True), "text"))
         for name in table.phases:

@@ -22,7 +22,7 @@ from trainhooks.recording.gc_room import CollectorRoom
 TURN_SECONDS = 31e-6  # unlike what a program would choose: one that it sets meanwhile stays
 HALF = 5e-7  # what is set is cut to microseconds
 MAX_APART = 0.006  # seconds between two turns, at random: what holds the interpreter for longer is seen anyway
-MAX_TURNS, MAX_SECONDS = 4, 0.05  # in a row
+MAX_TURNS, MAX_SECONDS = 2, 0.05  # in a row
 # Of the time, in which other threads change places more often; a short run needs some soon.
 SHARE, SECONDS_AT_FIRST = 0.02, 0.05
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from trainhooks.protocol.places import OTHERS, Place
+from trainhooks.protocol.places import Place
 from trainhooks.recording import sources
 from trainhooks.recording.frames import Position, Sampler, called_name, other_threads
 
@@ -84,19 +84,6 @@ def test_the_time_in_no_phase_is_divided_by_line_and_activity(train: Trainings) 
     first, second = [part for part in unnamed.parts if part.place is not None][:2]
     assert first.activity == "lock" and (first.place or "").endswith("in count")
     assert second.activity in ("sleep", None) and first.seconds > second.seconds
-
-
-def test_samples_of_unknown_place_are_divided_as_the_looks_of_their_phase() -> None:
-    sampler, first, second = Sampler(), Place("train.py", 1, "<module>"), Place("train.py", 2, "<module>")
-    assert sampler.is_due(0.0)
-    code = compile("", "train.py", "exec")
-    for line in (1, 2):
-        sampler.found_held("other", [Position(code, line, line)])
-    for phase in ("other",) * 4 + ("forward",):
-        assert sampler.sample(threading.get_ident(), phase, is_known=False) is not None
-    told = sampler.report(1.0, is_last=True)
-    assert told is not None
-    assert told.rows == [("other", first, 2), ("other", second, 2), ("forward", OTHERS, 1)]
 
 
 def test_it_can_be_turned_off(train: Trainings) -> None:

@@ -13,7 +13,6 @@ from tests.versions.environments import ROOT
 
 # Names that macOS has not, and what guards their use.
 GUARDED = {
-    ("trainhooks/recording/turns.py", "RUSAGE_THREAD"): "AttributeError is caught",
     ("monitor/running/isolation.py", "O_PATH"): "only in a namespace, which is Linux's",
     ("trainhooks/recording/facts.py", "sched_getaffinity"): "AttributeError is caught",
     ("monitor/running/inherited.py", "F_SETSIG"): "AttributeError is caught",

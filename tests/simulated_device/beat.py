@@ -46,7 +46,7 @@ class Beat:
 
     def install(self) -> None:
         """In place of the wait of every outbox that is made from here on, and of the stack that it looks at."""
-        from trainhooks.recording import background_writer, turns
+        from trainhooks.recording import background_writer
 
         global installed
         installed = self
@@ -64,7 +64,6 @@ class Beat:
 
         background_writer.BackgroundWriter.__init__ = make  # type: ignore[method-assign]
         sys._current_frames = current_frames
-        turns.waits = lambda: None  # the training stands still where it is looked at
 
     def sleep(self, seconds: float, stopped: Callable[[float], bool]) -> bool:
         """For the background thread: until the virtual clock has moved on by so much, or the program ends."""

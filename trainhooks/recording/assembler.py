@@ -408,16 +408,11 @@ class Assembler:
         live = self.lane.live if self.lane is not None else None
         return None if live is None or self.step is not None else live.open()
 
-    def live_phase(self) -> Optional[str]:
-        """Return what is open in a step that is put only at its end; None outside such a step."""
-        live = self._live_step()
-        return None if live is None else live[1] or "other"
-
     def current_phase(self) -> str:
         """Return the innermost open phase or span; `other` in a step without one, `between steps` outside."""
-        live = self.live_phase()
+        live = self._live_step()
         if live is not None:
-            return live
+            return live[1] or "other"
         if self.step is not None:
             phase = self.step.open_phases[-1] if self.step.open_phases else self.step.base_phase
             return phase.name if phase is not None else "other"

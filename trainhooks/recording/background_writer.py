@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import uuid
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
@@ -38,14 +37,7 @@ from trainhooks.recording.collective_times import CollectiveTimes
 from trainhooks.recording.collectives import newest_collectives
 from trainhooks.recording.control_socket import ControlSocket
 from trainhooks.recording.facts import Devices, torch_flags
-from trainhooks.recording.frames import (
-    Sampler,
-    error_place,
-    error_text,
-    other_threads,
-    quick_positions,
-    thread_stacks,
-)
+from trainhooks.recording.frames import Sampler, error_place, error_text, other_threads, thread_stacks
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.gc_room import CollectorRoom, forget_pause
 from trainhooks.recording.memory_growth import GrowthWatch
@@ -54,12 +46,10 @@ from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
 from trainhooks.recording.tasks import waiting_tasks
 from trainhooks.recording.trace_events import TraceEvents
-from trainhooks.recording.turns import Turns
 
 WAKE_SECONDS = 0.05
 ACTOR_WAKE_SECONDS = 0.5  # of a process that only steps environments: there may be many, and each puts as seldom
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
-MAX_AT_ONCE = 4 * SLICE_ENTRIES  # without that, where the phase of a moment is to be known
 MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
 MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
 MAX_ERROR = 1024  # characters of an error: one for want of memory names each process on its GPU
@@ -96,6 +86,7 @@ class BackgroundWriter:
         role: Callable[[], Optional[str]],
     ) -> None:
         self._lanes = lanes
+        self._wait = wait
         self._error = error
         self._parted = parted
         self.producer = uuid.uuid4().hex[:8]
@@ -132,7 +123,6 @@ class BackgroundWriter:
         self._control: Optional[ControlSocket] = None
         self._growth = GrowthWatch()
         self._room = CollectorRoom()
-        self._turns = Turns(wait, self._room)
         self._failed: Set[str] = set()  # parts that record nothing any more
         self._late_wakes = LateWakes(WAKE_SECONDS)
         self._busy_threads = BusyThreads()
@@ -164,28 +154,24 @@ class BackgroundWriter:
     def _record(self) -> bool:
         """Record until the end of the program, what a flood left included. Return False for a pause."""
         flooded, asked, ended = False, monotonic_seconds(), 0
-        wait = self._turns.wait
-        while not (ended := wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
-            rested = not flooded
-            if not (flooded or self._is_actor or self._process.primary is None):
-                overslept = monotonic_seconds() - asked - WAKE_SECONDS
-                self._late_wakes.add(overslept)
-                self._busy_threads.add(overslept)
-                # At once, before anything of ours lets the training go on.
-                rested = not self._guarded("samples of the stack", self._sample_stack)
-                ended = self._turns.ended
-                if ended:
-                    break
-            flooded = self._assemble(rested) > MAX_PASS_ENTRIES
-            if not flooded:
-                self._guarded("samples of the stack", self._tell_samples)
-                sources.read_wanted()
-            self._write()
-            # Once there is nothing of ours that waits, and would be counted.
-            self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
+        while not (ended := self._wait(0.0 if flooded else ACTOR_WAKE_SECONDS if self._is_actor else WAKE_SECONDS)):
+            self._room.make()
+            try:
+                if not (flooded or self._is_actor or self._process.primary is None):
+                    overslept = monotonic_seconds() - asked - WAKE_SECONDS
+                    self._late_wakes.add(overslept)
+                    self._busy_threads.add(overslept)
+                flooded = self._assemble(rested=not flooded) > MAX_PASS_ENTRIES
+                if not flooded:
+                    self._guarded("samples of the stack", self._sample_stack)
+                    sources.read_wanted()
+                self._write()
+                # Once there is nothing of ours that waits, and would be counted.
+                self._guarded("growth of memory", self._growth.look, self._process.steps, monotonic_seconds())
+            finally:
+                self._room.take_back()
             asked = monotonic_seconds()
         if ended == PAUSE:
-            self._room.take_back()
             return False
         until = monotonic_seconds() + MAX_FLUSH_SECONDS
         while self._assemble(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
@@ -349,76 +335,23 @@ class BackgroundWriter:
             caller.close()
 
     def forget(self) -> None:
-        """In a forked child: what the thread has changed for a moment is as before; the parent's socket is its own."""
-        self._turns.restore()
+        """In a forked child: leave the parent's socket to the parent, and do not trace its allocations."""
         if self._control is not None:
             self._control.forget()
         self._growth.stop(closes=False)
         forget_pause()
 
-    def _sample_stack(self) -> bool:
-        """Sample the training's stack, for the time that its phases do not explain.
-
-        Returns:
-            Whether entries were assembled for it.
-        """
-        primary, sampler, now = self._process.primary, self._sampler, monotonic_seconds()
-        lane = None if primary is None else primary.lane
-        if primary is None or lane is None or lane.thread.ident is None or not sampler.is_due(now):
-            return False
-        had_entries = len(lane.entries) > 0
-        if len(lane.entries) > SLICE_ENTRIES:  # too many to be taken at once: then the sample is of the moment after it
-            self._guarded("steps", self._assemble_lanes, False)
-        phase = self._phase_now(primary, lane)
-        # Beside another thread that holds it, turns would change how long the training waits for the interpreter.
-        is_known = not self._turns.was_held or not self._busy_threads.only_one
-        self._place = sampler.sample(lane.thread.ident, phase, now, is_known)
-        if is_known or self._place is None or not self._turns.may_take(now):
-            return had_entries
-        look = partial(self._quick_look, lane.thread.ident, primary)
-        for positions, count, live in self._turns.take(look):
-            release_interpreter()  # the training asks for it at once, after a turn, and then after 5 ms
-            self._room.renew()
-            had_entries = had_entries or count > 0
-            if count <= MAX_AT_ONCE:
-                sampler.found_held(live or self._phase_after(count, primary, lane), positions)
-        return had_entries
-
-    def _quick_look(self, thread: int, primary: Assembler) -> Tuple[List[Tuple[Any, ...]], int, Optional[str]]:
-        """Return where the training is, how many entries its lane holds, and what is open where that needs none."""
-        return (
-            quick_positions(thread),
-            len(primary.lane.entries) if primary.lane is not None else 0,
-            primary.live_phase(),
-        )
-
-    def _phase_now(self, primary: Assembler, lane: Lane) -> str:
-        """Return what is open in the training, by all that its lane holds. Nothing lets it go on meanwhile."""
-        left = min(len(lane.entries), MAX_AT_ONCE)
-        while left > 0 and lane.entries:
-            left -= self._assembler_of(lane).assemble(lane.entries, SLICE_ENTRIES)
-            self._stamp(primary.events)
-        return primary.current_phase()
-
-    def _phase_after(self, count: int, primary: Assembler, lane: Lane) -> str:
-        """Return what was open when the lane held so many entries; more may have come."""
-        batches = self._assembler_of(lane)
-        marks = batches.marks
-        batches.marks = [] if marks is None else marks  # so they are taken one by one, and no whole steps
-        try:
-            batches.assemble(lane.entries, count)
-        finally:
-            batches.marks = marks
-        self._stamp(primary.events)
-        return primary.current_phase()
-
-    def _tell_samples(self) -> None:
+    def _sample_stack(self) -> None:
+        """Sample the training's stack, for the time that its phases do not explain."""
         primary = self._process.primary
+        now = monotonic_seconds()
         if primary is not None and primary.ended is not None:
             name, at = primary.ended
             self._sampler.phase_ended(name, at / NANOSECOND)
             primary.ended = None
-        self._stamp(self._frames(monotonic_seconds()))
+        if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
+            self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase(), now)
+        self._stamp(self._frames(now))
 
     def _frames(self, now: float, is_last: bool = False) -> List[Dict[str, Any]]:
         frames = self._sampler.report(now, is_last)

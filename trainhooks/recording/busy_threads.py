@@ -21,7 +21,6 @@ MIN_WAKES = 20  # since the last reading
 # A thread that wants to go on gets its turn after 5 ms, whoever runs. A wake-up alone comes within a tenth of that.
 MIN_LATE_SECONDS = 0.003
 MIN_SHARE = 0.5  # of one core, for a thread to be called busy
-MIN_HOLDING_SHARE = 0.1  # likewise, to be what often holds the interpreter
 MAX_THREADS = 100  # that are read
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -34,17 +33,10 @@ class BusyThreads:
         self._seconds: Dict[int, float] = {}  # of CPU, by thread
         self._read_at: Optional[float] = None
         self._found: Dict[str, Any] = {}
-        self._share: Optional[float] = None  # of a core, that the busiest thread took between the last two readings
 
     def add(self, overslept: float) -> None:
         """Add a wake-up that came so many seconds late."""
         self._late.append(overslept)
-
-    @property
-    def only_one(self) -> bool:
-        """Return whether no other thread of the program's holds the interpreter for long, as far as that is known."""
-        alone = len(threading._active) < 2  # type: ignore[attr-defined]  # without its lock
-        return alone or (self._share is not None and self._share < MIN_HOLDING_SHARE)
 
     def facts(self, now: float, training: Optional[int]) -> Dict[str, Any]:
         """Return name, share of a core, seconds late and place of a thread that holds the interpreter; empty: none.
@@ -69,7 +61,6 @@ class BusyThreads:
             if spent > most and thread.ident != training:
                 busiest, most = thread, spent
         self._late.clear()
-        self._share = None if elapsed is None else most / elapsed
         if busiest is not None and elapsed and most >= MIN_SHARE * elapsed and late >= MIN_LATE_SECONDS:
             place = thread_place(busiest.ident or 0)
             name = clean(str(busiest.name), MAX_NAME)

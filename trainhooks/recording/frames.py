@@ -14,17 +14,14 @@ import re
 import sys
 import sysconfig
 import threading
-from collections import deque
-from contextlib import suppress
-from itertools import accumulate, chain, islice, repeat
-from operator import attrgetter
+from itertools import islice
 from types import CodeType, FrameType
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainhooks.protocol import calls
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import MAX_NAME, MAX_OTHER_THREADS, clean
-from trainhooks.protocol.places import MAX_FRAMES, OTHERS, Line, Place, ThreadStack
+from trainhooks.protocol.places import MAX_FRAMES, Line, Place, ThreadStack
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS
 from trainhooks.recording import program_package, sources
 
@@ -33,8 +30,6 @@ MAX_CALL_LINES = 40  # source lines; a longer call is not named
 MAX_CALL_NAME = 48  # characters
 FRAMES_VARIABLE = "TRAINMON_FRAMES"
 MAX_REPORTED_PLACES = 100  # between two reports; further ones are not counted
-MAX_QUICK = 120  # frames
-MAX_LOOKS = 32  # of a phase, the newest, that samples of unknown place are divided among
 MAX_RAISED = 2000  # frames of a traceback
 MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
 
@@ -51,7 +46,6 @@ _ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings st
 _WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
 # Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
 _ENTERS = ("BEFORE_WITH", "SETUP_WITH") if sys.version_info < (3, 14) else ("CALL",)
-_position = attrgetter("f_code", "f_lineno", "f_lasti")
 _Key = Tuple[str, int, str, int]  # of a position: hashing a code object is slow
 _lines: Dict[_Key, Line] = {}
 
@@ -199,8 +193,6 @@ class Sampler:
     def __init__(self) -> None:
         self.wanted = os.environ.get(FRAMES_VARIABLE, "1") != "0"
         self._rows: Dict[Tuple[str, Place], int] = {}
-        self._held: Dict[str, int] = {}  # samples whose place is not known, by phase
-        self._looks: Dict[str, Deque[Place]] = {}  # that say what their places are like
         self._latest: Optional[Tuple[float, Tuple[str, Place]]] = None  # the newest sample: its time, and its row
         self._activities: Dict[_Key, Optional[str]] = {}  # of the user's own calls
         self._first: Optional[float] = None  # when sampling began
@@ -221,12 +213,8 @@ class Sampler:
         age = now - (now if self._first is None else self._first)
         return next((period for upto, period in PERIODS if age < upto), LONG_RUN_PERIOD)
 
-    def sample(self, thread: int, phase: str, now: float = 0.0, is_known: bool = True) -> Optional[Place]:
-        """Count the thread's innermost user frame under `phase`, and return it.
-
-        Args:
-            is_known: whether the time is that frame's; else the thread held the interpreter until it came there.
-        """
+    def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[Place]:
+        """Count the thread's innermost user frame under `phase`, and return it."""
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
         outside = phase == BETWEEN_STEPS
@@ -234,38 +222,13 @@ class Sampler:
         place = None if stack is None else self.placed(stack)
         if place is None:
             return None
-        if not is_known:
-            self._held[phase] = self._held.get(phase, 0) + 1
-            return place
-        key = self._add(phase, place)
-        if key is not None:
-            self._latest = now, key
-        return place
-
-    def found_held(self, phase: str, positions: Iterable[Tuple[Any, ...]]) -> None:
-        """Note where the thread held the interpreter at a moment that it did not choose."""
-        place = self.placed(_stack((Position(*each) for each in positions), outside=phase == BETWEEN_STEPS))
-        if place is not None and (phase in self._looks or len(self._looks) < MAX_REPORTED_PLACES):
-            self._looks.setdefault(phase, deque(maxlen=MAX_LOOKS)).append(place)
-
-    def _divide_held(self) -> None:
-        """Divide the samples of unknown place among the newest looks of their phase."""
-        for phase, samples in self._held.items():
-            looks = self._looks.get(phase) or deque((OTHERS,))
-            for _ in range(samples):
-                self._add(phase, looks[0])
-                looks.rotate(-1)
-        self._held.clear()
-
-    def _add(self, phase: str, place: Place) -> Optional[Tuple[str, Place]]:
-        """Count a sample. Return its row; None where there are too many rows."""
         key = (phase, place)
         if key not in self._rows and len(self._rows) >= MAX_REPORTED_PLACES // 2:
             key = (phase, place._replace(library=None))  # a library's places can be many
-        if key not in self._rows and len(self._rows) >= MAX_REPORTED_PLACES:
-            return None
-        self._rows[key] = self._rows.get(key, 0) + 1
-        return key
+        if key in self._rows or len(self._rows) < MAX_REPORTED_PLACES:
+            self._rows[key] = self._rows.get(key, 0) + 1
+            self._latest = now, key
+        return place
 
     def place_of(self, positions: Iterable[Position]) -> Optional[Place]:
         """Return the place of a stack, whose positions come with the innermost first; None where it is empty."""
@@ -296,7 +259,6 @@ class Sampler:
         waited = now - self._begin
         if not (is_last or period != self._period or waited >= (FIRST_REPORT_SECONDS if is_early else FRAMES_SECONDS)):
             return None
-        self._divide_held()
         rows, begin = self._rows, self._begin
         self._rows, self._begin, self._period = {}, now, period
         if not rows:
@@ -448,20 +410,6 @@ def _positions(frame: Optional[FrameType]) -> Iterator[Position]:
     while frame is not None:
         yield Position.of(frame)
         frame = frame.f_back
-
-
-def quick_positions(thread: int) -> List[Tuple[Any, ...]]:
-    """Return the innermost positions of a thread that goes on in some ten microseconds, by few instructions of Python.
-
-    A frame that were still held then could end here, and the program's finalizers with it.
-    """
-    frames: List[Any] = []
-    steps: Iterator[Any] = chain((sys._current_frames().get(thread),), repeat("f_back", MAX_QUICK))
-    with suppress(AttributeError):  # of None, behind the outermost
-        frames.extend(accumulate(steps, getattr))
-    found = list(map(_position, filter(None, frames)))
-    del frames, steps
-    return found
 
 
 # Torch passes on what a worker process or a replica's thread raised as a text, with the traceback in the message.

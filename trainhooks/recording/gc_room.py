@@ -45,14 +45,6 @@ class CollectorRoom:
         if short > 0:
             del self._held[-min(short, count) :]
 
-    def renew_whole(self) -> bool:
-        """Make room for one more wait. Return False where too little could be taken back for what follows it."""
-        self.renew()
-        self.take_back()
-        is_whole = len(self._held) >= ROOM * 3 // 4
-        self.make()
-        return is_whole
-
     def take_back(self) -> None:
         """Make as many again after it."""
         for _ in range(min(ROOM - len(self._held), gc.get_threshold()[0] - gc.get_count()[0])):

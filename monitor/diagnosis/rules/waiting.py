@@ -22,12 +22,12 @@ from trainhooks.protocol.places import Place
 # Time in no phase, and what stack samples show in it.
 
 MIN_ACTIVITY_SHARE = 0.5  # of the stack samples: a part that is sampled less often does not name the whole
-# Of the time since the first step. Beside a busy thread, or where the system does not tell, samples are taken when the
-# interpreter lets go, and writing does so more often than computing: a small share proves little.
+# Of the time since the first step. Samples are taken when the interpreter lets go, and writing lets go more often than
+# computing does: what they show is no exact share, and a small one proves little.
 MIN_SAMPLED_LOOP_SHARE = 0.20
 MIN_COMPUTED_SHARE = 0.25  # of the samples in no phase: likewise, a smaller one may be computing beside them
-# Of the samples in no phase, in one line that computes with tensors: one that takes more is worth a look, and there
-# time in Python before it may be seen as well.
+# Of the samples in no phase, in one line that computes with tensors: one that takes more is worth a look, and time in
+# Python before it may be seen there, as samples are taken when the interpreter lets go.
 MAX_LINE_SHARE = 1 / 3
 MIN_NAMED_SHARE = 0.02  # of step time: a program that names one small part has not named the rest
 

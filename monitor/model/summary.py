@@ -25,7 +25,7 @@ from monitor.model.iteration_report import mean_cycle
 from monitor.model.progress import progress_of
 from monitor.model.ranks.concurrent_roles import concurrent_roles, staleness
 from monitor.model.ranks.rank_rows import arrivals, collectives_row, device_ranks, find_straggler, rank_rows
-from monitor.model.ranks.rank_waits import compare_ranks, wait_by_rank
+from monitor.model.ranks.rank_waits import compare_ranks
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -95,7 +95,7 @@ def make_report(state: RunState, context: RunContext) -> Report:
         startup=wall_time.startup_parts(state, context, wall, outcome),
         gpus=_gpus(state, outcome),
         host=_host(state),
-        ranks=rank_rows(state, comparison, called, typical, wait_by_rank(typical) if straggler is not None else None),
+        ranks=rank_rows(state, comparison, called, typical, straggler),
         findings=[],
         alerts=_alerts(state, context),
         dropped=_dropped(state, context, outcome),

@@ -11,6 +11,7 @@ from monitor.diagnosis.rules.host_limits import beyond_crowd
 from monitor.diagnosis.rules.waiting import USUAL_UNNAMED
 from monitor.model.device.kernel_classes import COMMUNICATION
 from monitor.model.ranks.arrivals import BACKWARD, MIN_STEPS
+from monitor.model.ranks.rank_samples import RankSamples
 from monitor.model.report import CollectivesRow, Finding
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
@@ -19,7 +20,6 @@ from trainhooks.protocol.calls import COLLECTIVE
 from trainhooks.protocol.places import Place
 
 MIN_TRANSFER_SHARE = 0.35  # of the loop: what is left for training is below two thirds
-MIN_CALLED_SHARE = USUAL_UNNAMED  # the same, of what the program calls itself: it can call that less often
 MIN_UNEVEN_SHARE = 0.2  # of a step: beyond what the scheduler does to ranks that fill their cores
 MANY_CALLS = 16  # a step: gradients come in some 25 MB a call by default
 SMALL_CALL = 1 << 20  # bytes, mean: below that what each call costs by itself counts more than its bytes
@@ -44,7 +44,8 @@ def communication_bound(evidence: Evidence) -> Finding | None:
     called += max(0.0, inside - (row.wait_seconds - row.wait_outside) * steps)
     transfer = row.transfer_seconds * steps
     part = evidence.loop_part(called + transfer)
-    is_own = beyond_crowd(evidence, evidence.loop_part(own)) >= MIN_CALLED_SHARE
+    # What the program calls itself it can call less often: much of it is worth as much as any other time in no phase.
+    is_own = beyond_crowd(evidence, evidence.loop_part(own)) >= USUAL_UNNAMED
     if not is_own and beyond_crowd(evidence, part) < MIN_TRANSFER_SHARE:
         return None
     each = (called + transfer) / steps
@@ -140,7 +141,7 @@ def uneven_ranks(evidence: Evidence) -> Finding | None:
     waits = [each for each in evidence.report.ranks if each.wait_seconds is not None]
     lines = [f"rank {each.rank} waits {duration(each.wait_seconds)} per step" for each in waits[:4]]
     part = row.wait_seconds / row.period
-    place = _own_place(evidence, evidence.state.main.rank)
+    place = _own_place(evidence.state.ranks[evidence.state.main.rank].sampled)
     lines += [f"what does not wait is mostly at {place}"] if place is not None else []
     return Finding(
         code="uneven-ranks",
@@ -155,10 +156,9 @@ def uneven_ranks(evidence: Evidence) -> Finding | None:
 
 def are_mostly(evidence: Evidence, activity: str) -> bool:
     """Return whether most of the time of every rank goes to this, but for backward, in which it waits for others."""
-    places = [_own_place(evidence, row.rank) for row in evidence.report.ranks]
+    places = [_own_place(stats.sampled) for stats in evidence.state.ranks.values()]
     return all(place is not None and place.activity == activity for place in places)
 
 
-def _own_place(evidence: Evidence, rank: int) -> Place | None:
-    sampled = evidence.state.ranks[rank].sampled
+def _own_place(sampled: RankSamples) -> Place | None:
     return sampled.place(*({phase for phase, _ in sampled.rows} - {BACKWARD}))

@@ -16,6 +16,7 @@ from monitor.model.ranks.rank_waits import (
     longer_phase,
     longest_phase,
     typical_steps,
+    wait_by_rank,
 )
 from monitor.model.report import CollectivesRow, RankRow, Straggler
 from monitor.model.state import RankState, RunState
@@ -55,14 +56,14 @@ def rank_rows(
     comparison: RankComparison | None,
     called: Arrivals | None,
     typical: dict[int, dict[str, float]],
-    waiting: dict[int, float] | None,
+    late: Straggler | None,
 ) -> list[RankRow]:
     """Return a row for each rank of the run.
 
     Args:
         called: the waits by the times of the calls, where they are known.
         typical: each rank's typical step by the device's clock; empty without one.
-        waiting: seconds that each rank waits by that clock; None where no rank is clearly late.
+        late: the rank that the others wait for.
     """
     # On a GPU the host runs ahead and waits wherever it needs a result: only a clear straggler is reported.
     figures = comparison is not None and (comparison.slowest is not None or not state.gpus)
@@ -70,7 +71,6 @@ def rank_rows(
     printed = state.main if state.main.source == "console" else RankState()
     hosts = {producer.rank: producer.host for producer in wall_time.training_processes(state)}
     are_apart = len(set(hosts.values())) > 1
-    alone = _alone_at_work(state) if called is not None and called.tells_ranks_apart and called.late is None else None
     rows = []
     for rank in sorted(hosts):
         stats = state.ranks.get(rank)
@@ -88,10 +88,11 @@ def rank_rows(
             # Waits are means there: beside medians a rank that is late now and then would wait longer than a step.
             row.is_mean, row.step_seconds = True, called.period
             row.phases = {name: seconds for name, seconds in called.phases[rank].items() if seconds > 0.0}
-        if alone is not None and called is not None and stats is not None:
-            row.wait_share = max(0.0, stats.sampled.together() - state.ranks[alone[0]].sampled.together())
-            row.wait_seconds = row.usual_wait = row.wait_share * called.period
+            if late is not None and late.basis == "samples" and stats is not None:
+                row.wait_share = max(0.0, stats.sampled.together() - state.ranks[late.rank].sampled.together())
+                row.wait_seconds = row.usual_wait = row.wait_share * called.period
         rows.append(row)
+    waiting = None if late is None else wait_by_rank(typical)
     return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
 
 
@@ -157,7 +158,7 @@ def _find_straggler(
 
 def _alone(state: RunState, called: Arrivals) -> Straggler | None:
     """Return the rank that does something now and then, for which the others wait."""
-    found = _alone_at_work(state)
+    found = alone_at_work({rank: stats.sampled for rank, stats in state.ranks.items()})
     if found is None:
         return None
     rank, part = found
@@ -165,10 +166,6 @@ def _alone(state: RunState, called: Arrivals) -> Straggler | None:
     own = {one: {phase: share * called.period for phase, share in row.items()} for one, row in shares.items()}
     steps = min(stats.steps for stats in state.ranks.values())
     return replace(_straggler(rank, part * called.period, part, steps, longest_phase(rank, own)), basis="samples")
-
-
-def _alone_at_work(state: RunState) -> tuple[int, float] | None:
-    return alone_at_work({rank: stats.sampled for rank, stats in state.ranks.items()})
 
 
 def _late_stage(state: RunState) -> Straggler | None:

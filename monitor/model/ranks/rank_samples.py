@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from monitor.model.ranks.arrivals import BACKWARD
+from monitor.model.steps.stack_samples import MIN_PLACE_LOOKS
 from trainhooks.protocol.calls import COLLECTIVE
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.places import Place
@@ -22,11 +24,9 @@ TOGETHER = (
     "barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object",
     "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
 )  # fmt: skip
-BACKWARD = "backward"
 MIN_LOOKS = 100  # at each rank: then chance moves a share by 5 points
 MIN_LATE_SHARE = 0.15  # of the time: what the others wait more than the slowest; three times what chance moves it by
 MIN_PLACE_SHARE = 0.5  # of a phase's samples, for one place to be what takes it long
-MIN_PLACE_LOOKS = 12  # in those phases: a place that takes 10% of them is in half of so many once in 2,000 runs
 MAX_PLACES = 32  # of a rank
 
 
@@ -94,20 +94,19 @@ class RankSamples:
 
 def late_stage(ranks: Mapping[int, RankSamples]) -> tuple[int, float] | None:
     """Return the rank of the slowest stage, and what the others wait for it as a share of the time; None: none is."""
-    if len(ranks) < 2 or any(samples.looks < MIN_LOOKS for samples in ranks.values()):
-        return None
     waits = {rank: samples.waits() for rank, samples in ranks.items()}
-    return _waits_least({rank: sum(row.values()) for rank, row in waits.items()}) if all(waits.values()) else None
+    shares = {rank: sum(row.values()) for rank, row in waits.items()}
+    return _waits_least(ranks, shares) if all(waits.values()) else None
 
 
 def alone_at_work(ranks: Mapping[int, RankSamples]) -> tuple[int, float] | None:
     """Return the rank that does what the others wait for, and for which share of the time; None: there is none."""
+    return _waits_least(ranks, {rank: samples.together() for rank, samples in ranks.items()})
+
+
+def _waits_least(ranks: Mapping[int, RankSamples], shares: Mapping[int, float]) -> tuple[int, float] | None:
     if len(ranks) < 2 or any(samples.looks < MIN_LOOKS for samples in ranks.values()):
         return None
-    return _waits_least({rank: samples.together() for rank, samples in ranks.items()})
-
-
-def _waits_least(shares: Mapping[int, float]) -> tuple[int, float] | None:
     slowest, second = sorted(shares, key=lambda rank: shares[rank])[:2]
     if shares[second] - shares[slowest] < MIN_LATE_SHARE:
         return None

@@ -16,6 +16,7 @@ from trainhooks.protocol.limits import OVERFLOW
 from trainhooks.protocol.places import OTHERS, Line, Place
 from trainhooks.protocol.vocabulary import BETWEEN_STEPS as BETWEEN_STEPS
 
+MIN_PLACE_LOOKS = 12  # with a dozen, a place of 10% of the time is in half of them in only one of 2,000 runs
 MAX_PLACES = 400  # places in all phases; a program is sampled in a few dozen
 MAX_SHARED = 32  # of them, phases whose further places share a row
 MAX_STRETCHES = 48

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from monitor.model.report import PhaseRow, Wall
 from monitor.model.state import RankState
-from monitor.model.steps.stack_samples import BETWEEN_STEPS, Growth, Sample, SampledPart, UnnamedTime
+from monitor.model.steps.stack_samples import BETWEEN_STEPS, MIN_PLACE_LOOKS, Growth, Sample, SampledPart, UnnamedTime
 from monitor.step_blocks import OTHER
 from trainhooks.protocol.places import Place
 
 # A loop without a loader has no step open between two steps, and its time counts as the next one's: stack samples and
 # seconds meet only in the sum of both.
 UNNAMED = (OTHER, BETWEEN_STEPS)
-MIN_LOOKS = 12  # with a dozen, a place that takes 10% of the time is in half of them in only one of 2,000 runs
 MIN_UNANIMOUS_LOOKS = 5  # all in one place: were it less than half of the time, that would happen once in 32 runs
 MIN_PART_SHARE = 0.05  # of these samples, for a place to have a part of its own
 MAX_PARTS = 8
@@ -30,7 +29,7 @@ def unnamed_time(main: RankState, phases: Sequence[PhaseRow], wall: Wall) -> Unn
     samples = {sample: spent for sample, spent in main.samples.seconds.items() if sample.phase in UNNAMED}
     looks = sum(main.samples.looks[sample] for sample in samples)
     total = sum(samples.values())
-    enough = MIN_UNANIMOUS_LOOKS if len({sample.place.users for sample in samples}) == 1 else MIN_LOOKS
+    enough = MIN_UNANIMOUS_LOOKS if len({sample.place.users for sample in samples}) == 1 else MIN_PLACE_LOOKS
     if looks < enough or total <= 0 or seconds <= 0 or not stepping:
         return None
     joined: dict[Place, list[Sample]] = {}

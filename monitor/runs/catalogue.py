@@ -288,7 +288,8 @@ def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
     """Return the last step of the lowest rank here, the steps planned, and the steps per second since the first one."""
     all_journals = rundir.journals(path)
     ranks = {journal: int(match[1]) for journal in all_journals if (match := _OF_RANK.match(journal.name))}
-    journals = [journal for journal, rank in ranks.items() if rank == min(ranks.values())]
+    lowest = min(ranks.values(), default=None)
+    journals = [journal for journal, rank in ranks.items() if rank == lowest]
     journals = journals or [journal for journal in all_journals if journal.name.startswith("console-")]
     if not journals:
         return None, None, None
